@@ -1,4 +1,4 @@
-"""Converters: the same tensor in another order."""
+"""Converters: the same tensor in another order of tiles."""
 
 from streamgen.converters.choice import choose_converter
 from streamgen.converters.inplace import InPlace, InPlaceParams

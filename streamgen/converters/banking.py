@@ -1,19 +1,19 @@
-"""Which part of a token moves in a cycle, and where its atoms lie: the geometry of a converter's memory.
+"""The geometry of a converter's memory: the atoms that move in a cycle, and their places.
 
-An atom is what is never cut: an element, or a group of 32 elements of an `mxi8` format. The buffer of
-one window is a grid of words, n[r] atoms along dimension r; a word is what one address holds. The source
-writes boxes of x[r] atoms, the target reads boxes of y[r] atoms, and n = lcm(x, y) along every dimension.
-So boxes never straddle a word: a write goes to one word, to the banks of its way, and a read takes one
-word and selects its way. A box that is smaller than its token is moved piece by piece, in row-major
-order, a piece a cycle.
+An atom is the smallest unit that is moved: an element, or a group of 32 elements of an `mxi8` format. The
+buffer of one window is a grid of words, n[r] atoms along dimension r; a word is the content of one address.
+The source writes boxes of x[r] atoms, the target reads boxes of y[r] atoms, and n = lcm(x, y) along every
+dimension. Boxes therefore never straddle a word: a write goes to one word, to the banks of its way, and a
+read takes one word and selects its way. A box that is smaller than its token is moved piece by piece, in
+row-major order, one piece per cycle.
 
 Boxes lie on a grid of their own extents: x divides the source's token and the steps of its loops, y the
-target's, and gcd(x, y) divides the distance `lo` between the two sides' first atoms, so that both grids
-can begin at a word. Among all such pairs `choose` takes the one with the shortest window, then the
-shortest sum of filling and draining, then the narrowest word, with at most MAX_WAYS ways of a word on
-either side and a word at most MAX_WIDENING times as wide as the wider token.
+target's, and gcd(x, y) divides the distance `lo` between the first atoms of the two sides, so that both grids
+can begin at a word. Among all such pairs `choose` takes the pair with the shortest window, then the shortest
+sum of filling and draining, then the narrowest word, with at most MAX_WAYS ways of a word on either side and
+a word at most MAX_WIDENING times as wide as the wider token.
 
-The grid of words has its origin where both sides' grids of boxes have a line. An atom of the source at
+The origin of the grid of words is a common line of both sides' grids of boxes. An atom of the source at
 coordinate o lies in word (o - origin) // n. Words that the target reads have rows from 0 up; boxes of the
 source in other words are dropped.
 """
@@ -38,7 +38,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Nest:
-    """What one side does in a window: its token in atoms, and its loops, outermost first."""
+    """One side in a window: its token in atoms, and its loops, outermost first."""
 
     token: tuple[int, ...]
     loops: tuple[Loop, ...]
@@ -48,14 +48,14 @@ class Nest:
         return [loop.step for loop in self.loops if loop.dim == dim]
 
     def extent(self, dim: int) -> int:
-        """Atoms along one dimension from the first token's first to the last token's last."""
+        """The number of atoms along one dimension from the first token's first to the last token's last."""
         return self.token[dim] + sum((loop.trip - 1) * loop.step for loop in self.loops if loop.dim == dim)
 
 
 @dataclass(frozen=True)
 class MemorySide:
-    """How one side uses the memory. box: atoms moved a cycle. pieces: boxes in a token, by dimension.
-    ways: boxes in a word, by dimension. start: word and way of the first box, by dimension."""
+    """One side's use of the memory. box: atoms moved per cycle. pieces: boxes in a token, by dimension. ways:
+    boxes in a word, by dimension. start: word and way of the first box, by dimension."""
 
     box: tuple[int, ...]
     pieces: tuple[int, ...]
@@ -86,12 +86,12 @@ class Banking:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Distance of neighbouring words along each dimension, row-major."""
+        """The address distance of neighbouring words along each dimension, row-major."""
         return tuple(prod(self.rows[dim + 1 :]) for dim in range(len(self.rows)))
 
 
 def choose(source: Nest, target: Nest, lo: Sequence[int]) -> Banking:
-    """The geometry for a window; lo: the target's first atom seen from the source's first, by dimension."""
+    """The geometry for a window. lo: the target's first atom relative to the source's first, by dimension."""
     rank = len(lo)
     fills = prod(loop.trip for loop in source.loops)
     reads = prod(loop.trip for loop in target.loops)
@@ -140,10 +140,10 @@ def _word(boxes: tuple[tuple[int, int], ...]) -> int:
 
 
 def _boxes(source: Nest, target: Nest, dim: int, lo: int) -> Iterator[tuple[int, int]]:
-    """The legal extents of the two boxes along one dimension."""
+    """The possible pairs of extents of the two boxes along one dimension."""
     greatest = [gcd(nest.token[dim], *nest.steps(dim)) for nest in (source, target)]
     if greatest[0] == greatest[1] and lo % greatest[0] == 0:
-        yield greatest[0], greatest[1]  # nothing is better, and the word is no wider than the tokens
+        yield greatest[0], greatest[1]  # the best pair, with a word no wider than the tokens
         return
     for x in _divisors(greatest[0]):
         for y in _divisors(greatest[1]):

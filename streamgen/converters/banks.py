@@ -1,10 +1,10 @@
 """The memory of a converter: boxes of source tokens in, boxes of target tokens out.
 
-Writing: the piece that is next of `token` is registered in a cycle with `take`; a cycle later, when the
-walker knows where, it goes to the bank of its way (with `late` one more cycle later, when a map knows). There
-is one bank for each box of the source in a word.
-Reading: with `fetch` a word is read from all banks, the box of the way is selected, and the pieces of a
-token are collected; `complete` says that `collected` is a whole token, `latency` cycles after `fetch`.
+Writing: the next piece of `token` is registered in a cycle with `take`. One cycle later, when the walker
+knows the address, it goes to the bank of its way (with `late` one more cycle later, when a map knows the
+address). There is one bank for each box of the source in a word.
+Reading: with `fetch` a word is read from all banks, the box of the way is selected, and the pieces of a token
+are collected. `complete` says that `collected` is a whole token, `latency` cycles after `fetch`.
 
 kind of memory   stages after the address                                latency
 lutram           read register [, way]                                   1 [+ 1]
@@ -33,8 +33,8 @@ _RAM_STYLE = {"lutram": "distributed", "bram": "block", "uram": "ultra"}
 
 @dataclass(frozen=True, kw_only=True)
 class BanksParams:
-    """banking: the geometry. atom_bits: width of an atom. depth: words. late: the address of a write comes a
-    cycle after `write`."""
+    """banking: the geometry. atom_bits: width of an atom. depth: the number of words. late: the address of a
+    write comes a cycle after `write`."""
 
     banking: Banking
     atom_bits: int
@@ -43,7 +43,7 @@ class BanksParams:
 
     @property
     def bank(self) -> QueueParams:
-        """Width, depth and memory of a bank: that which a FIFO of the size would have."""
+        """Width, depth and memory of a bank: those of a FIFO of this size."""
         bits, depth = self.atom_bits * prod(self.banking.source.box), self.depth
         queue = QueueParams(bits=bits, depth=depth)
         return queue if queue.kind != "register" else QueueParams(bits=bits, depth=depth, memory="lutram")
@@ -55,7 +55,7 @@ class BanksParams:
 
     @property
     def resources(self) -> Resources:
-        """Counted from the structure; a multiplexer of n boxes is (n - 1) / 3 LUTs a bit."""
+        """Resources by structure; a multiplexer of n boxes is (n - 1) / 3 LUTs per bit."""
         geometry, bank = self.banking, self.bank
         banks, pieces, ways = map(prod, (geometry.source.ways, geometry.source.pieces, geometry.target.ways))
         box = self.atom_bits * prod(geometry.target.box)
@@ -172,7 +172,7 @@ class Banks(wiring.Component):
 
 
 def _boxes(box: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
-    """For each box of a grid of boxes, row-major: the places of its atoms in the whole, row-major."""
+    """For each box of a grid of boxes, row-major: the indices of its atoms in the whole, row-major."""
     places = np.arange(prod(box) * prod(counts)).reshape([b * n for b, n in zip(box, counts, strict=True)])
     return [
         places[tuple(slice(k * b, (k + 1) * b) for k, b in zip(index, box, strict=True))].ravel().tolist()
@@ -181,13 +181,14 @@ def _boxes(box: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
 
 
 def _ways(counts: Sequence[int]) -> list[int]:
-    """The walker's `way` (a field for each dimension) for each box of a word, row-major."""
+    """The walker's `way` (one field per dimension) for each box of a word, row-major."""
     shifts = np.cumsum([0, *map(ceil_log2, counts)])[:-1].tolist()
     return [sum(k << shift for k, shift in zip(index, shifts, strict=True)) for index in np.ndindex(*counts)]
 
 
 def _select(m: Module, choice: Value, values: Mapping[int, Value]) -> Value:
-    """The value of the present choice, a wire: who takes parts of it does not put the whole together."""
+    """The value of the current choice, as a wire, so that readers of parts do not build the multiplexer
+    again."""
     *cases, (_, rest) = values.items()
     selected = Signal(len(rest))
     with m.Switch(choice):
@@ -200,5 +201,5 @@ def _select(m: Module, choice: Value, values: Mapping[int, Value]) -> Value:
 
 
 def _mux(inputs: int) -> int:
-    """LUTs a bit of a multiplexer: a tree of 4 to 1."""
+    """LUTs per bit of a multiplexer: a tree of 4-to-1 multiplexers."""
     return -(-(inputs - 1) // 3)

@@ -1,14 +1,14 @@
-"""Which converter a pair of streams gets: the one with the least memory that loses no throughput.
+"""Chooses the converter of a pair of streams: the one with the least memory that loses no throughput.
 
-A ping-pong converter takes every pair, and a window costs max(F, D) cycles in it. An in-place converter is
-taken when it needs at most WORTH of the ping-pong buffer, map and free places included, and LEAST bits less
-(its control costs as many LUTs as hold about so many), and when a window still costs max(F, D) cycles. It
-need not be LEAST bits smaller where a window that is read again and again can be read before half of it is
-written: else all of the readings wait for what may come slowly. The fewest places are searched by bisection
-on exact timing: with more places nothing happens later.
+A ping-pong converter works for every pair, and a window takes max(F, D) cycles in it. An in-place converter
+is chosen if it needs at most the share WORTH of the ping-pong buffer, map and free places included, and saves
+at least LEAST bits (its control costs about as many LUTs as hold that many bits), and if a window still takes
+max(F, D) cycles. It need not save LEAST bits if a window that is read repeatedly can be read before half of
+it is written: otherwise all of the readings wait for data that may come slowly. The smallest number of places
+is found by bisection on exact timing, because with more places nothing happens later.
 
-Where the source comes back to a dimension, an in-place converter that folds it is taken if there is one:
-what comes last of a tile need not be waited for (`folding`).
+If the source comes back to a dimension, an in-place converter that folds the dimension is taken if there is
+one: the last tokens of a tile then need not be waited for (`folding`).
 """
 
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ WORTH, LEAST = 0.9, 1024
 def choose_converter(
     source: ITensor, target: ITensor, smaller: tuple[tuple[ITensor, ITensor], ...] = ()
 ) -> PingPongParams | InPlaceParams:
-    """The converter for a pair; source, target: the streams at the greatest bounds. smaller: at other bounds
-    that it must run too; a scheme that cannot is not taken.
+    """The converter for a pair. source, target: the streams at the greatest bounds. smaller: further bounds
+    that it must support; a scheme that cannot is not taken.
 
-    ValueError where `infer_converter` raises it, and where there is nothing to convert.
+    Raises ValueError if `infer_converter` does, and if no conversion is needed.
     """
     pair = PingPongParams(source=source, target=target)
     for seen in (*_folded(pair), pair):
@@ -43,7 +43,7 @@ def choose_converter(
 
 
 def _folded(pair: PingPongParams) -> Iterator[PingPongParams]:
-    """The pair with a dimension folded, where that tells more of what is complete."""
+    """The pair with a folded dimension, if folding shows earlier which words are complete; else None."""
     for fold in folds(pair.source):
         try:
             yield replace(pair, fold=fold)
@@ -52,7 +52,7 @@ def _folded(pair: PingPongParams) -> Iterator[PingPongParams]:
 
 
 def _least(pair: PingPongParams, smaller: tuple[tuple[ITensor, ITensor], ...]) -> InPlaceParams | None:
-    """The in-place converter with the least memory of those that are worth it; None when there is none."""
+    """The in-place converter with the least memory among those that are worthwhile; None if there is none."""
     best, most = None, int(WORTH * pair.held_bits)
     for scheme, after in _schemes(pair):
         smallest = _smallest(pair, scheme, after, most)
@@ -64,7 +64,7 @@ def _least(pair: PingPongParams, smaller: tuple[tuple[ITensor, ITensor], ...]) -
 
 
 def _reads_early(params: InPlaceParams) -> bool:
-    """Whether a window that is read again and again can be read before half of it is written."""
+    """Whether a window that is read repeatedly can be read before half of it is written."""
     trips = params.trips({"source": params.source, "target": params.target})
     rules = params.rules(trips, every=False)
     fills = len(rules.wants)
@@ -75,7 +75,7 @@ Scheme = tuple[Literal["ring", "pool"], int]
 
 
 def _schemes(pair: PingPongParams) -> Iterator[Scheme]:
-    """A ring, if need be with outer loops whose last iteration counts; a pool."""
+    """The candidates: a ring, perhaps with outer loops whose last iteration frees places, and a pool."""
     yield from (("ring", after) for after in range(len(pair.reader.inner)))
     yield "pool", 0
 
@@ -91,7 +91,7 @@ def _runs(params: InPlaceParams, source: ITensor, target: ITensor) -> bool:
 def _smallest(
     pair: PingPongParams, scheme: Literal["ring", "pool"], after: int, most: int
 ) -> InPlaceParams | None:
-    """The converter with the fewest places and at most so many bits, None when there is none."""
+    """The converter with the fewest places and at most that many bits; None if there is none."""
 
     def build(places: int) -> InPlaceParams:
         return InPlaceParams(
@@ -108,10 +108,10 @@ def _smallest(
         return None
     try:
         params = build(2 * pair.banking.words - 1)
-    except ValueError:  # the loops are none of those that the scheme knows
+    except ValueError:  # the scheme does not support these loops
         return None
     if scheme == "ring" and after and not params.reader.level:
-        return None  # nothing comes free before the end of a window, as without `after`
+        return None  # no place comes free before the end of a window, as without `after`
     rules = params.rules(params.trips({"source": pair.source, "target": pair.target}), every=False)
     least = max(len(rules.wants), rules.reads)
 

@@ -1,10 +1,10 @@
-"""A dimension seen as two, so that words are numbered in the order in which the source fills them.
+"""A dimension treated as two, so that words are numbered in the order in which the source fills them.
 
     x[.., k, ..] = y[.., k // width, k % width, ..]
 
-A matmul sends a tile of features for all tokens, then the next tile. Numbered by whole dimensions, no word of
-a tile is known to be complete before the tile is; with features folded by the tile, words complete one after
-the other (`trace.steady_level`).
+A matmul sends a tile of features for all tokens, then the next tile. If words are numbered by whole
+dimensions, no word of a tile is known to be complete before the whole tile is. With features folded by the
+tile, words complete one after the other (`trace.steady_level`).
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ Fold = tuple[int, int]  # the dimension, elements of the inner one
 
 
 def folds(source: ITensor) -> Iterator[Fold]:
-    """Dimensions that the source goes along, leaves for another and comes back to."""
+    """Dimensions that the source advances along, leaves for another dimension and comes back to."""
     moving = [k for k, trip in enumerate(source.tripcounts) if trip > 1]
     for dim, loops in enumerate(source.iter_map):
         own = [k for k in moving if k in loops]
@@ -25,9 +25,9 @@ def folds(source: ITensor) -> Iterator[Fold]:
 
 
 def folded(stream: ITensor, like: ITensor, fold: Fold) -> ITensor:
-    """The stream with a dimension folded. Loops are cut where those of `like` run over the edge.
+    """The stream with a folded dimension. Loops are cut where those of `like` cross the edge.
 
-    like: differs in trip counts only. ValueError where tiles or loops do not keep to the edges.
+    like: differs only in trip counts. Raises ValueError if tiles or loops do not respect the edges.
     """
     dim, width = fold
     trips, steps, dims = [], [], []

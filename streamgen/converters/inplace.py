@@ -3,21 +3,21 @@
     o = i[: extents of the target]
 
 Tiles come in the order of `source` and leave in the order of `target`, window by window, as in a ping-pong
-converter (`layout`, `pingpong`), but the next window fills the places that the present one leaves, and a
-window is read from as far as it is written. The buffer holds `places` words. Two ways to know the place of a
-word:
+converter (`layout`, `pingpong`). But the next window fills the places that the current one leaves, and a
+window is read as far as it is written. The buffer holds `places` words. There are two ways to know the place
+of a word:
 
 ring    Words lie one after the other, in the order in which the source fills them, modulo `places`. A place
-        is free when all words before it and its own are done with. No memory but the data. For targets that
-        are done with words in nearly the order of the source: windows that slide, tiles of rows, re-use.
-pool    A word gets any free place when it is first written and leaves it when it is last read; a map holds
-        the places of the words of two windows, a queue the free places. For any order, transposes above all.
+        is free when all words before it and its own are done. The only memory is the data. For targets that
+        finish words in nearly the order of the source: sliding windows, tiles of rows, re-use.
+pool    A word gets any free place when it is first written and leaves it when it is last read. A map holds
+        the places of the words of two windows, a queue the free places. For any order, above all transposes.
 
-A write waits, one cycle after its step, until it has a place, a read until its word is complete: the window
-is, or the word lies below the address at which the source's present iteration of its outer loops began
-(`trace.steady_level`). The last read of a window waits for all of it. In steady state a window costs
-max(F, D) cycles, as with two halves: `choice` takes the fewest places with which that is so. `timing` has
-the exact cycles.
+A write waits, from one cycle after its step, until it has a place. A read waits until its word is complete:
+either the window is complete, or the word is below the address at which the source's current iteration of its
+outer loops began (`trace.steady_level`). The last read of a window waits for the whole window. In steady
+state a window takes max(F, D) cycles, as with two halves: `choice` takes the fewest places for which this
+holds. `timing` computes the exact cycles.
 """
 
 from collections.abc import Mapping
@@ -29,31 +29,28 @@ from typing import Any, Literal
 import numpy as np
 from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from streamgen.contract import Bounds
 from streamgen.contract.cost import Curve, Resources
 from streamgen.converters import timing
-from streamgen.converters.banks import Banks, BanksParams
-from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
+from streamgen.converters.banks import BanksParams
+from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, WindowConverter
 from streamgen.converters.pool import Pool, PoolParams
 from streamgen.converters.trace import edges, rows_touched, steady_level, trace
 from streamgen.converters.walker import Walker, WalkerParams
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import KernelSide
-from streamgen.fifo.queue import Queue
-from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import ITensor
 
-_TIMES = 3  # that a window is read, as far as it matters: first, all between, last
+_TIMES = 3  # readings of a window to distinguish: first, all between, last
 
 
 @dataclass(frozen=True, kw_only=True)
 class InPlaceParams(LayoutParams):
-    """source, target: as in `LayoutParams`. scheme: how the place of a word is known. places: of the buffer.
-    after: of a ring, outer loops of the reading window in whose last iteration places come free.
+    """source, target: as in `LayoutParams`. scheme: "ring" or "pool". places: of the buffer. after: of a
+    ring, outer loops of the reading window in whose last iteration places come free.
 
-    Raises ValueError also when there are too few places, or when no pool can serve the loops.
+    Also raises ValueError if there are too few places, or if no pool supports the loops.
     """
 
     scheme: Literal["ring", "pool"]
@@ -81,12 +78,13 @@ class InPlaceParams(LayoutParams):
 
     @property
     def held_bits(self) -> int:
-        """Memory: the buffer, and of a pool the map and the free places."""
+        """The memory: the buffer, and for a pool the map and the free places."""
         return self.places * self.word_bits + (self.pool.bits if self.scheme == "pool" else 0)
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """Distance of neighbouring words by dimension: words are numbered in the order of the source."""
+        """The address distance of neighbouring words by dimension; words are numbered in the order of the
+        source."""
         rows = self.banking.rows
         order = list(dict.fromkeys(loop.dim for loop in self.nests[0].loops if loop.dim is not None))
         order += [dim for dim in range(len(rows)) if dim not in order]
@@ -127,18 +125,18 @@ class InPlaceParams(LayoutParams):
 
     @property
     def latency(self) -> int:
-        """Cycles from the going of a read to its token on `o`."""
+        """Cycles from a read to its token on `o`."""
         return (self.scheme == "pool") + self.banks.latency + self.queue.latency
 
     def trips_between(self, source: ITensor, target: ITensor) -> dict[str, int]:
-        """Trip counts for these orders; ValueError also when they do not fit this scheme or its places."""
+        """Trip counts for these orders; ValueError also if they do not fit this scheme or its places."""
         trips = super().trips_between(source, target)
         self._check(trips)
         return trips
 
     def rules(self, trips: Mapping[str, int], *, every: bool = True) -> timing.Rules:
-        """What the accesses of a window wait for. every: tell of all reads; else, of a window that is read
-        again and again, of the first time and the last two."""
+        """The conditions for the accesses of a window. every: include all reads; else, for a window that is
+        read repeatedly, only the first reading and the last two."""
         fill = trace(self.writer, _starting(trips, "fill"))
         counts, at = _starting(trips, "read"), None
         if not every and counts and counts[0] > _TIMES and self.reader.inner[0].axis is None:
@@ -163,16 +161,16 @@ class InPlaceParams(LayoutParams):
         return timing.Rules(wants, frees, places, self.places, completes, delay, at)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        _, found, shift, count = _timed(self, tuple(self.trips(bounds).items()))
+        _, windows, shift, count = _timed(self, tuple(self.trips(bounds).items()))
         write, read = (prod(side.pieces) for side in (self.banking.source, self.banking.target))
-        taken = [window.write_steps[write - 1 :: write] for window in found]
-        sent = [window.reads[read - 1 :: read] + self.latency for window in found]
+        taken = [window.write_steps[write - 1 :: write] for window in windows]
+        sent = [window.reads[read - 1 :: read] + self.latency for window in windows]
         return {"i": timing.curve(taken, count, shift), "o": timing.curve(sent, count, shift)}
 
     def _sides(self, bounds: Bounds) -> Clocks:
-        """Words complete let the reader go on, places that come free the writer."""
-        rules, found, shift, count = _timed(self, tuple(self.trips(bounds).items()))
-        times = timing.every(found, count, shift)
+        """Complete words let the reader continue; free places let the writer continue."""
+        rules, windows, shift, count = _timed(self, tuple(self.trips(bounds).items()))
+        times = timing.every(windows, count, shift)
         pieces = prod(self.banking.target.pieces)
         fill, write = KernelSide("fill", times.write_steps), KernelSide("write", times.writes)
         read = KernelSide("read", times.reads)
@@ -191,7 +189,7 @@ class InPlaceParams(LayoutParams):
 
     @property
     def resources(self) -> Resources:
-        """What is built, counted from the structure."""
+        """Resources, counted from the structure."""
         parts = (self.writer, self.reader, self.banks, self.waiting, self.queue)
         compared = self.writer.address_bits  # with the end of what may be read, or written
         total = Resources(lut=20, ff=9)
@@ -239,7 +237,8 @@ class InPlaceParams(LayoutParams):
 def _timed(
     params: InPlaceParams, trips: tuple[tuple[str, int], ...]
 ) -> tuple[timing.Rules, list[timing.Window], int, int]:
-    """Rules, the first windows, the cycles from window to window after them, the number of windows."""
+    """The rules, the first windows, the cycles from window to window after them, and the number of
+    windows."""
     rules = params.rules(dict(trips))
     count = prod(_starting(dict(trips), "shared"))
     return rules, *timing.windows(rules, count), count
@@ -250,50 +249,23 @@ def _starting(trips: Mapping[str, int], prefix: str) -> list[int]:
 
 
 def _first_of_each(values: np.ndarray) -> np.ndarray:
-    """Ascending positions at which a value that is not negative occurs first."""
+    """Ascending positions at which a non-negative value occurs first."""
     distinct, position = np.unique(values, return_index=True)
     return np.sort(position[distinct >= 0])
 
 
-class InPlace(wiring.Component):
+class InPlace(WindowConverter):
     """`i` to `o`."""
-
-    def __init__(self, params: InPlaceParams) -> None:
-        self._params = params
-        super().__init__(
-            {
-                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i": In(signature(params.source)),
-                "o": Out(signature(params.target)),
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self._params
-        m.submodules.writer = writer = Walker(p.writer)
-        m.submodules.reader = reader = Walker(p.reader)
-        m.submodules.banks = banks = Banks(p.banks)
-        m.submodules.queue = queue = Queue(p.queue)
-        start_walks(m, self, p, writer, reader)
-
-        one, two = Signal(), Signal()  # windows that are written and not read to their end
-        filled, drained = Signal(), Signal()
-        with m.If(filled & ~drained):
-            m.d.sync += [one.eq(1), two.eq(one)]
-        with m.Elif(drained & ~filled):
-            m.d.sync += [one.eq(two), two.eq(0)]
-        free, room = Signal(range(QUEUE_DEPTH + 1), init=QUEUE_DEPTH), Signal(init=1)  # room: free != 0
-        asked, sent = Signal(), Signal()
-        with m.If(asked & ~sent):
-            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
-        with m.Elif(sent & ~asked):
-            m.d.sync += [free.eq(free + 1), room.eq(1)]
+        writer, reader, banks, queue, one, two, filled, drained, room, asked, sent = self._begin(m)
 
         placed = Signal()  # the access that writes has its place
         complete = Signal()  # the word of the access that reads is complete
         below: Value = reader.address < writer.base if p.writer.level else Const(0)
-        wrote, read = Signal(), Signal()  # which accesses go
+        wrote, read = Signal(), Signal()  # the accesses that go
         last = Signal()  # of a token
         with m.If(reader.step):
             m.d.sync += last.eq(reader.token_last)
@@ -349,7 +321,7 @@ class InPlace(wiring.Component):
         return m
 
     def _in_ring(self, writer: Walker, reader: Walker, one: Signal) -> Value:
-        """Whether the word of the access that writes is less than `places` ahead of what is not done with."""
+        """Whether the word of the current write is less than `places` ahead of the oldest word in use."""
         p = self._params
         done: Value = Const(0)
         if p.reader.level:

@@ -1,16 +1,16 @@
-"""What every converter knows of its pair of streams: windows, geometry of a word, loops, descriptors.
+"""The common part of all converters: windows, geometry of a word, loops, descriptors.
 
     o = i[: extents of the target]
 
-Tiles come in the order of `source` and leave in the order of `target`. What the two orders have in common
-are the shared loops (`infer_converter`); an iteration of them is a window. A token moves in `pieces`
-accesses, a cycle each (see `banking`; one where the shapes allow it), so a window takes
-F = tokens in * pieces cycles to fill and D = tokens out * pieces to drain.
+Tiles come in the order of `source` and leave in the order of `target`. The common loops of the two orders are
+the shared loops (`infer_converter`); one iteration of them is a window. A token moves in `pieces` accesses,
+one per cycle (see `banking`; one access if the shapes allow it), so a window takes F = tokens in * pieces
+cycles to fill and D = tokens out * pieces to drain.
 
-Words are numbered by dimension; `fold` takes one as two (`folding`), inside of the converter only.
+Words are numbered by dimension; `fold` treats one as two (`folding`), only inside the converter.
 
-The hardware is built for the greatest bounds. A descriptor holds, for each loop whose greatest trip is not
-1, the trip minus one: those of the shared loops, of the loops that fill and of those that read.
+The hardware is built for the greatest bounds. A descriptor holds, for each loop whose greatest trip is not 1,
+the trip minus one: first the shared loops, then the loops that fill and those that read.
 """
 
 from abc import ABC, abstractmethod
@@ -18,20 +18,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from amaranth import Cat, Module
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.converters.banking import Banking, Loop, MemorySide, Nest, choose
+from streamgen.converters.banks import Banks
 from streamgen.converters.folding import Fold, folded
 from streamgen.converters.walker import Axis, Walker, WalkerParams, WalkLoop
 from streamgen.fifo.clocks import Clocks, of_curves
 from streamgen.fifo.queue import Queue, QueueParams
+from streamgen.gateware.stream import descriptor_signature, signature
 from streamgen.itensor import Converter, ITensor, counted_as, infer_converter
 from streamgen.numbers import formats
 
@@ -42,11 +45,11 @@ QUEUE_DEPTH = 8
 @dataclass(frozen=True, kw_only=True)
 class LayoutParams(ABC):
     """source, target: the streams at the greatest bounds; bounds are {"source": ITensor, "target": ITensor}.
-    fold: a dimension that is taken as two, and the elements of the inner one.
+    fold: a dimension that is treated as two, and the elements of the inner one.
 
-    Bounds differ in trip counts only, such that `converter.at` finds the same windows in them and no loop
-    of its nests is longer than at the greatest bounds. Raises ValueError where `infer_converter` does, and
-    where there is nothing to convert.
+    Bounds differ only in trip counts, such that `converter.at` finds the same windows in them and no loop of
+    its nests is longer than at the greatest bounds. Raises ValueError if `infer_converter` does, and if no
+    conversion is needed.
     """
 
     source: ITensor
@@ -57,7 +60,7 @@ class LayoutParams(ABC):
     def __post_init__(self) -> None:
         if infer_converter(*self._folded(self.source, self.target)) is None:
             raise ValueError(
-                f"source and target are the same stream, nothing is to be converted: {self.source}"
+                f"source and target are the same stream, so no conversion is needed: {self.source}"
             )
 
     @cached_property
@@ -77,7 +80,7 @@ class LayoutParams(ABC):
 
     @property
     def atom_bits(self) -> int:
-        """Bits of what is never cut."""
+        """Bits of an atom."""
         atom = (*(1 for _ in self.source.element_shape[1:]), self._group)
         return formats.token_bits(self.source.dtype, atom)
 
@@ -102,12 +105,13 @@ class LayoutParams(ABC):
 
     @property
     def waiting(self) -> QueueParams:
-        """Descriptors of the side that drains, while the other side is already one ahead."""
+        """The number of descriptors for the draining side that may wait while the filling side is
+        one ahead."""
         return QueueParams(bits=max(1, sum(self.reader.last_bits)), depth=2)
 
     @property
     def queue(self) -> QueueParams:
-        """Tokens on their way out."""
+        """The number of tokens on their way out."""
         return QueueParams(bits=self.target.token_bits, depth=QUEUE_DEPTH, memory="lutram")
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
@@ -130,12 +134,12 @@ class LayoutParams(ABC):
 
     @property
     def apart(self) -> bool:
-        """Not where a token is filled in several pieces, all of which wait for it."""
+        """False if a token is filled in several pieces, which all wait for it."""
         return prod(self.banking.source.pieces) == 1
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """The side that fills, the side that reads, and what waits for `o`: the reader waits for words, the
-        writer for places, and QUEUE_DEPTH tokens may be on their way."""
+        """The filling side, the reading side, and the queue of `o`: the reader waits for words, the writer
+        for places, and QUEUE_DEPTH tokens may be on their way."""
         return self._sides(bounds) if self.apart else of_curves(self, bounds)
 
     @abstractmethod
@@ -154,15 +158,15 @@ class LayoutParams(ABC):
     @property
     @abstractmethod
     def held_bits(self) -> int:
-        """Logical size of all memory but the queue of `o`; `resources` says what holds it."""
+        """Bits of all memory except the queue of `o`; `resources` says which memories hold them."""
 
     @property
     @abstractmethod
     def resources(self) -> Resources:
-        """What is built, counted from the structure."""
+        """Resources, counted from the structure."""
 
     def cost(self, bounds: Bounds) -> Cost:
-        """ii is the mean over the run, the first and the last window included."""
+        """ii is the mean over the run, including the first and the last window."""
         by_port = {port: ends(curve) for port, curve in self.curves(bounds).items()}
         count, first, last = max(by_port.values(), key=lambda end: end[0])
         return Cost(
@@ -173,7 +177,7 @@ class LayoutParams(ABC):
         )
 
     def trips(self, bounds: Bounds) -> dict[str, int]:
-        """Trip counts for these bounds; ValueError when they are not those of the hardware."""
+        """Trip counts for these bounds; ValueError if the hardware does not support them."""
         return dict(_trips_between(self, bounds["source"], bounds["target"]))
 
     def trips_between(self, source: ITensor, target: ITensor) -> dict[str, int]:
@@ -182,7 +186,7 @@ class LayoutParams(ABC):
         trips = _trips(self.converter.at(*self._folded(source, target)))
         for name, greatest in _trips(self.converter).items():
             if trips[name] > greatest:
-                raise ValueError(f"{name} of this converter runs {greatest} times at most, not {trips[name]}")
+                raise ValueError(f"{name} of this converter runs at most {greatest} times, not {trips[name]}")
         return trips
 
     def walker(
@@ -214,25 +218,25 @@ class LayoutParams(ABC):
         )
 
     def _folded(self, source: ITensor, target: ITensor) -> tuple[ITensor, ITensor]:
-        """Both as the converter sees them; ValueError where they cannot be folded."""
+        """Both streams inside the converter; ValueError if they cannot be folded."""
         if self.fold is None:
             return source, target
         return folded(source, self.source, self.fold), folded(target, self.target, self.fold)
 
     @property
     def _group(self) -> int:
-        """Elements along the last dimension that are never cut."""
+        """The number of elements along the last dimension that are never separated."""
         return formats.MX_GROUP if formats.is_mx(self.source.dtype) else 1
 
 
 @lru_cache(maxsize=4096)
 def _trips_between(params: LayoutParams, source: ITensor, target: ITensor) -> dict[str, int]:
-    """A graph of many phases asks for the same over and over."""
+    """Cached, because a graph of many phases asks for the same pair repeatedly."""
     return params.trips_between(source, target)
 
 
 def _trips(converter: Converter) -> dict[str, int]:
-    """Trip count of every loop of both nests by name, the shared ones once."""
+    """The trip count of every loop of both nests by name; shared loops occur once."""
     shared = converter.shared
     nests = {
         "shared": converter.fill.tripcounts[:shared],
@@ -243,33 +247,87 @@ def _trips(converter: Converter) -> dict[str, int]:
 
 
 def ends(curve: Curve) -> tuple[int, int, int]:
-    """Number of tokens, first and last cycle."""
+    """The number of tokens, and the first and last cycle."""
     count = sum(prod(trip for trip, _ in loops) for _, loops in curve.pieces)
     start, loops = curve.pieces[-1]
     return count, curve.pieces[0][0], start + sum((trip - 1) * period for trip, period in loops)
 
 
-def start_walks(
-    m: Module, component: wiring.Component, params: LayoutParams, writer: Walker, reader: Walker
-) -> None:
-    """Take descriptors; the reader's part waits until the reader is done with the one before."""
-    descriptor = component.i_descriptor
-    m.submodules.waiting = waiting = Queue(params.waiting)
-    fill, read = (
-        Cat(
-            descriptor.payload[field.name]
-            for field in params.descriptor_fields()
-            if field.name.startswith(("shared", own))
+class Sides(NamedTuple):
+    """The parts of a converter. one, two: at least so many windows are written and not completely read.
+
+    filled, drained: a window is completely written, completely read. room: `o` has room for another token.
+    asked, sent: a token for `o` is read from the memory, has left.
+    """
+
+    writer: Walker
+    reader: Walker
+    banks: Banks
+    queue: Queue
+    one: Signal
+    two: Signal
+    filled: Signal
+    drained: Signal
+    room: Signal
+    asked: Signal
+    sent: Signal
+
+
+class WindowConverter(wiring.Component):
+    """`i` to `o`: a side that fills windows of a memory, and a side that drains them."""
+
+    def __init__(self, params: LayoutParams) -> None:
+        self._params: Any = params
+        super().__init__(
+            {
+                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
+                "i": In(signature(params.source)),
+                "o": Out(signature(params.target)),
+            }
         )
-        for own in ("fill", "read")
-    )
-    m.d.comb += [
-        descriptor.ready.eq(~writer.running & waiting.i.ready),
-        writer.load.eq(descriptor.valid & descriptor.ready),
-        writer.lasts.eq(fill),
-        waiting.i.valid.eq(writer.load),
-        waiting.i.payload.eq(read),
-        waiting.o.ready.eq(~reader.running),
-        reader.load.eq(waiting.o.valid & waiting.o.ready),
-        reader.lasts.eq(waiting.o.payload),
-    ]
+
+    def _begin(self, m: Module) -> "Sides":
+        """Build both sides; take descriptors; count windows and the room in the queue of `o`."""
+        p = self._params
+        m.submodules.writer = writer = Walker(p.writer)
+        m.submodules.reader = reader = Walker(p.reader)
+        m.submodules.banks = banks = Banks(p.banks)
+        m.submodules.queue = queue = Queue(p.queue)
+        self._start_walks(m, writer, reader)
+
+        one, two = Signal(), Signal()  # windows that are written and not completely read
+        filled, drained = Signal(), Signal()
+        with m.If(filled & ~drained):
+            m.d.sync += [one.eq(1), two.eq(one)]
+        with m.Elif(drained & ~filled):
+            m.d.sync += [one.eq(two), two.eq(0)]
+        free, room = Signal(range(QUEUE_DEPTH + 1), init=QUEUE_DEPTH), Signal(init=1)  # room: free != 0
+        asked, sent = Signal(), Signal()
+        with m.If(asked & ~sent):
+            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
+        with m.Elif(sent & ~asked):
+            m.d.sync += [free.eq(free + 1), room.eq(1)]
+        return Sides(writer, reader, banks, queue, one, two, filled, drained, room, asked, sent)
+
+    def _start_walks(self, m: Module, writer: Walker, reader: Walker) -> None:
+        """Take descriptors; the reader's part waits until the reader has finished the previous one."""
+        p, descriptor = self._params, self.i_descriptor
+        m.submodules.waiting = waiting = Queue(p.waiting)
+        fill, read = (
+            Cat(
+                descriptor.payload[field.name]
+                for field in p.descriptor_fields()
+                if field.name.startswith(("shared", own))
+            )
+            for own in ("fill", "read")
+        )
+        m.d.comb += [
+            descriptor.ready.eq(~writer.running & waiting.i.ready),
+            writer.load.eq(descriptor.valid & descriptor.ready),
+            writer.lasts.eq(fill),
+            waiting.i.valid.eq(writer.load),
+            waiting.i.payload.eq(read),
+            waiting.o.ready.eq(~reader.running),
+            reader.load.eq(waiting.o.valid & waiting.o.ready),
+            reader.lasts.eq(waiting.o.payload),
+        ]

@@ -2,10 +2,10 @@
 
     o = i[: extents of the target]
 
-Tiles come in the order of `source` and leave in the order of `target`. What the two orders have in common
-are the shared loops (`infer_converter`); in one iteration of them, a window, the source fills one half of a
-memory while the target reads the window before from the other half. Elements that the target never reads
-are dropped, elements sent again are written again.
+Tiles come in the order of `source` and leave in the order of `target`. The common loops of the two orders are
+the shared loops (`infer_converter`); one iteration of them is a window. In a window the source fills one half
+of a memory, while the target reads the previous window from the other half. Elements that the target never
+reads are dropped; elements that are sent again are written again.
 
 From the descriptor in cycle 0 and with every port ready, with F and D cycles to fill and drain (`layout`),
 
@@ -23,17 +23,14 @@ from typing import Any
 import numpy as np
 from amaranth import Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from streamgen.contract import Bounds
 from streamgen.contract.cost import Curve, Resources
-from streamgen.converters.banks import Banks, BanksParams
-from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, start_walks
-from streamgen.converters.walker import Walker, WalkerParams
+from streamgen.converters.banks import BanksParams
+from streamgen.converters.layout import QUEUE_DEPTH, LayoutParams, WindowConverter
+from streamgen.converters.walker import WalkerParams
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import KernelSide
-from streamgen.fifo.queue import Queue
-from streamgen.gateware.stream import descriptor_signature, signature
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,7 @@ class PingPongParams(LayoutParams):
 
     @property
     def held_bits(self) -> int:
-        """Logical size of the buffer; `resources` says which memories hold it."""
+        """Bits of the buffer; `resources` says which memories hold it."""
         return self.converter.bits
 
     @cached_property
@@ -85,7 +82,7 @@ class PingPongParams(LayoutParams):
         return {"i": taken, "o": Curve.nest(first, (windows, max(filling, draining)), (reads, read))}
 
     def _sides(self, bounds: Bounds) -> Clocks:
-        """A window filled lets the reader begin, a window read lets the writer begin the next but one."""
+        """A filled window lets the reader begin; a read window lets the writer begin the next but one."""
         trips = self.trips(bounds).items()
         fills, reads = (
             prod(trip for name, trip in trips if name.startswith(prefix)) for prefix in ("fill", "read")
@@ -108,7 +105,7 @@ class PingPongParams(LayoutParams):
 
     @property
     def resources(self) -> Resources:
-        """What is built, counted from the structure."""
+        """Resources, counted from the structure."""
         parts = (self.writer, self.reader, self.banks, self.waiting, self.queue)
         return sum((part.resources for part in parts), Resources(lut=8, ff=8))
 
@@ -116,40 +113,12 @@ class PingPongParams(LayoutParams):
         return PingPong(self)
 
 
-class PingPong(wiring.Component):
+class PingPong(WindowConverter):
     """`i` to `o`."""
-
-    def __init__(self, params: PingPongParams) -> None:
-        self._params = params
-        super().__init__(
-            {
-                "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i": In(signature(params.source)),
-                "o": Out(signature(params.target)),
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        p = self._params
-        m.submodules.writer = writer = Walker(p.writer)
-        m.submodules.reader = reader = Walker(p.reader)
-        m.submodules.banks = banks = Banks(p.banks)
-        m.submodules.queue = queue = Queue(p.queue)
-        start_walks(m, self, p, writer, reader)
-
-        one, two = Signal(), Signal()  # halves that are full, or full and being read
-        filled, drained = Signal(), Signal()
-        with m.If(filled & ~drained):
-            m.d.sync += [one.eq(1), two.eq(one)]
-        with m.Elif(drained & ~filled):
-            m.d.sync += [one.eq(two), two.eq(0)]
-        free, room = Signal(range(QUEUE_DEPTH + 1), init=QUEUE_DEPTH), Signal(init=1)  # room: free != 0
-        asked, sent = Signal(), Signal()
-        with m.If(asked & ~sent):
-            m.d.sync += [free.eq(free - 1), room.eq(free != 1)]
-        with m.Elif(sent & ~asked):
-            m.d.sync += [free.eq(free + 1), room.eq(1)]
+        writer, reader, banks, queue, one, two, filled, drained, room, asked, sent = self._begin(m)
 
         ready, fetch_last = Signal(), Signal()
         m.d.sync += fetch_last.eq(asked)

@@ -1,14 +1,14 @@
-"""Places of a buffer, given to words when they are first written, taken back when they are last read.
+"""Places of a buffer, given to words when they are first written and taken back when they are last read.
 
-A word of a window has a number (in two halves, window by window in turns); the map says in which place it
-lies. Places that were never given come in order, all others in the order in which they came free.
+A word of a window has a number (in two halves, which windows use in turns); the map holds its place. Places
+that were never given come in order; all others come in the order in which they became free.
 
 writing    `give` with a word's `number`: it gets the next free place (only when `available`); `write_place`
            is the place of the word of `number`, in the same cycle, or one later with `looks_up`
 reading    `fetch` with a word's number: `fetch_place` is its place a cycle later, free again with `release`
 
-A place is available `delay` cycles after its release. Without `looks_up` all writes of a word follow one
-another.
+A place is available `delay` cycles after its release. Without `looks_up` all writes of a word are
+consecutive.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _RAM_STYLE = {"lutram": "distributed", "bram": "block"}
 
 @dataclass(frozen=True, kw_only=True)
 class PoolParams:
-    """places: of the buffer. words: numbers of both halves. looks_up: whether writes come back to a word."""
+    """places: of the buffer. words: numbers of both halves. looks_up: whether writes return to a word."""
 
     places: int
     words: int
@@ -41,12 +41,12 @@ class PoolParams:
 
     @property
     def free(self) -> QueueParams:
-        """Places that came free."""
+        """The queue of places that became free."""
         return QueueParams(bits=self.place_bits, depth=max(2, self.places))
 
     @property
     def map(self) -> QueueParams:
-        """Width, depth and memory of one copy of the map: that which a FIFO of the size would have."""
+        """Width, depth and memory of one copy of the map: those of a FIFO of this size."""
         kind = QueueParams(bits=self.place_bits, depth=max(8, self.words)).kind
         return QueueParams(
             bits=self.place_bits, depth=max(8, self.words), memory="bram" if kind in _BLOCK else "lutram"
@@ -54,7 +54,7 @@ class PoolParams:
 
     @property
     def bits(self) -> int:
-        """Memory of the map, a copy for each side that looks up, and of the free places."""
+        """Memory of the map, one copy for each side that reads it, and of the free places."""
         return self.place_bits * (self.words * (1 + self.looks_up) + self.places)
 
     @property
@@ -64,7 +64,7 @@ class PoolParams:
 
     @property
     def resources(self) -> Resources:
-        """Counted from the structure."""
+        """Resources, counted from the structure."""
         copies = 1 + self.looks_up
         bits, rows = self.place_bits, self.map.depth
         count = bits_for(self.places)
@@ -85,7 +85,7 @@ _BLOCK = ("bram", "uram")
 
 
 class Pool(wiring.Component):
-    """See the head of this file."""
+    """See the module."""
 
     def __init__(self, params: PoolParams) -> None:
         self._params = params

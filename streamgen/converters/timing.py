@@ -1,4 +1,4 @@
-"""When an in-place converter takes and sends, by its own rules, cycle by cycle.
+"""The cycles in which an in-place converter takes and sends, computed from its own rules.
 
 An access is *stepped* in a cycle (a source token is taken with its last piece) and *goes* in a later one, in
 which it has its place (writing) or its word is there (reading):
@@ -9,8 +9,8 @@ which it has its place (writing) or its word is there (reading):
     reading    goes at least 1 after its step; steps when the one before goes
                1 or more after the write whose going completes its word
 
-All conditions are of the form "this access after that one", so an order of events that ends shows that every
-order ends, whatever stalls: neither side waits for the other for ever.
+All conditions have the form "this access after that one". If one order of events ends, every order therefore
+ends, for any stalls: the two sides never wait for each other forever.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from streamgen.contract.cost import Curve
 from streamgen.fifo.curves import KernelSide, NodeStream
 
 _NEVER = -(1 << 60)
-# Windows after which a converter is as slow as it gets, though it may not repeat itself.
+# After this many windows a converter has its final speed, even if its cycles do not repeat exactly.
 _SETTLED = 16
 
 Piece = tuple[int, tuple[tuple[int, int], ...]]
@@ -32,12 +32,13 @@ Piece = tuple[int, tuple[tuple[int, int], ...]]
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What the accesses of a window wait for.
+    """The conditions for the accesses of a window.
 
-    wants: by write, the number of the place in the window that it takes, -1 for none. frees: by place of the
-    window, the read whose going frees it. places: of the window. slots: places of the memory. completes: by
-    read, the write whose going completes its word. delay: see above. at: of which reads of the window this
-    tells, None for all; those between free nothing, and wait for nothing but what one before waits for.
+    wants: for each write, the index of the place that it claims in the window; -1 if none. frees: for each
+    place of the window, the read that frees it when it goes. places: of the window. slots: places of the
+    memory. completes: for each read, the write that completes its word when it goes. delay: see the module.
+    at: the indices of the listed reads of the window, None for all; the reads in between free nothing, and
+    wait for nothing that an earlier read does not wait for.
     """
 
     wants: np.ndarray
@@ -50,18 +51,18 @@ class Rules:
 
     @property
     def reads(self) -> int:
-        """Of a window."""
+        """The number of reads of a window."""
         return len(self.completes) if self.at is None else int(self.at[-1]) + 1
 
     @property
     def memory(self) -> int:
-        """Windows before this one that it may have to wait for."""
+        """The number of earlier windows that a window may have to wait for."""
         return 2 + -(-(self.delay - 1) // self.reads)
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """When the accesses of a window step and go."""
+    """The cycles in which the accesses of a window step and go."""
 
     write_steps: np.ndarray
     writes: np.ndarray
@@ -74,10 +75,11 @@ def run(
     offered: np.ndarray | int = _NEVER,
     room: np.ndarray | int = _NEVER,
 ) -> Window:
-    """The next window, of its reads those that the rules tell of; before: the windows before, the last one
-    last. The rules must not be `stuck`.
+    """The next window, with the reads that the rules list. before: the earlier windows, the last one last.
+    The rules must not be `stuck`.
 
-    offered: when the source token of each write is there; room: when each read may step.
+    offered: for each write, the cycle in which its source token is there. room: for each read, the cycle from
+    which it may step.
     """
     first_write = int(before[-1].writes[-1]) if before else 1
     first_read = int(before[-1].reads[-1]) if before else 2
@@ -105,13 +107,13 @@ def run(
 
 
 def stuck(rules: Rules) -> bool:
-    """Whether a write waits for a read that waits for this write, or for one after it."""
+    """Whether a write waits for a read that waits for this write, or for a later one."""
     own, freed = _waits_inside(rules)
     return bool(np.any(np.maximum.accumulate(rules.completes)[freed] >= own))
 
 
 def windows(rules: Rules, count: int) -> tuple[list[Window], int]:
-    """The first windows, and the cycles from window to window after them, when nothing else stalls."""
+    """The first windows, and the cycles from window to window after them, if nothing else stalls."""
     seen: list[Window] = []
     recent: deque[Window] = deque(maxlen=rules.memory)
     same = shift = 0
@@ -131,7 +133,7 @@ def windows(rules: Rules, count: int) -> tuple[list[Window], int]:
 
 
 def period(rules: Rules) -> float:
-    """Cycles of a window in steady state, inf when the two sides wait for each other."""
+    """Cycles of a window in steady state; infinite if the two sides wait for each other."""
     if stuck(rules):
         return inf
     seen, shift = windows(rules, _SETTLED)
@@ -142,7 +144,7 @@ def period(rules: Rules) -> float:
 
 
 def curve(by_window: Sequence[np.ndarray], count: int, shift: int) -> Curve:
-    """The curve of `count` windows: those given, then the last one again and again at a distance."""
+    """The curve of `count` windows: the given windows, then the last one repeated at a fixed distance."""
     *transient, steady = by_window
     pieces = [piece for times in transient for piece in _pieces(times)]
     rest = count - len(transient)
@@ -157,7 +159,7 @@ def curve(by_window: Sequence[np.ndarray], count: int, shift: int) -> Curve:
 
 
 def every(found: Sequence[Window], count: int, shift: int) -> Window:
-    """All accesses of `count` windows: those found, then the last one again and again at a distance."""
+    """All accesses of `count` windows: the given windows, then the last one repeated at a fixed distance."""
     rest = np.arange(1, count - len(found) + 1)[:, None] * shift
 
     def joined(times: list[np.ndarray]) -> np.ndarray:
@@ -171,10 +173,12 @@ def every(found: Sequence[Window], count: int, shift: int) -> Window:
 
 
 def waits(rules: Rules, fill: KernelSide, write: KernelSide, read: KernelSide) -> tuple[NodeStream, ...]:
-    """What writes, reads and steps wait for, as streams between where writes step and where accesses go.
+    """The conditions of writes, reads and steps, as streams between the steps of writes and the goings of
+    accesses.
 
-    Of waits for the same access only the first is listed: it implies the others. Steps are listed of writes
-    that something waits for or that wait for something but their step, and of those after such a wait.
+    Of several conditions for the same access only the first is listed, because it implies the others. Steps
+    are listed for writes that are part of a condition other than their own step, and for the writes after
+    such a condition.
     """
     fills, reads = len(rules.wants), len(rules.completes)
     starts = np.arange(len(read.cycles) // reads)[:, None]
@@ -205,7 +209,7 @@ def waits(rules: Rules, fill: KernelSide, write: KernelSide, read: KernelSide) -
 
 
 def _records(values: np.ndarray) -> np.ndarray:
-    """Positions of values that are not negative and greater than all before them."""
+    """Positions of non-negative values that are greater than all values before them."""
     before = np.maximum.accumulate(np.concatenate(([-1], values[:-1])))
     return np.flatnonzero(values > before)
 
@@ -217,7 +221,8 @@ def _waits_inside(rules: Rules) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _goes(first: int, ready: np.ndarray | int, wait: np.ndarray, at: np.ndarray | None = None) -> np.ndarray:
-    """When accesses go, each ready for its step in a cycle and waiting for another. at: as in `Rules`."""
+    """The cycles in which accesses go, each ready in a given cycle and waiting for another access. at: as in
+    `Rules`."""
     index = np.arange(len(wait), dtype=np.int64) if at is None else at
     least = np.maximum(np.maximum(wait, first + 1), np.asarray(ready) + 1)
     return index + np.maximum.accumulate(least - index)
@@ -239,7 +244,7 @@ def _pieces(times: np.ndarray) -> list[Piece]:
 
 
 def _merge(pieces: list[Piece]) -> list[Piece]:
-    """Neighbours that are translates of one another at equal distances, as one."""
+    """Merge neighbours that are translations of one another at equal distances."""
     result: list[Piece] = []
     k = 0
     while k < len(pieces):

@@ -1,8 +1,8 @@
-"""The walk of a `Walker` in numbers: what it says of every access of a window, and what is true of its loops.
+"""The walk of a `Walker` in numbers: every access of a window, and the properties of its loops.
 
-Facts that in-place converters build on must hold for all trip counts up to the greatest. So they are read
-off the loops, not off a trace: `steady_level` (to which depth the words below the present iteration's
-address are done with) and `edges` (which accesses touch a word first or last).
+In-place converters rely on properties that hold for all trip counts up to the greatest. These are derived
+from the loops, not from a trace: `steady_level` (the depth to which words below the current iteration's
+address are done) and `edges` (the accesses that touch a word first or last).
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,9 @@ from streamgen.converters.walker import WalkerParams, WordEdge
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """By access of a window: address: its word. base: where the present iteration of the outer `level` loops
-    began, 0 where there is none or `final` is low. inside: whether the word is one of the window."""
+    """By access of a window. address: of its word. base: the address at which the current iteration of the
+    outer `level` loops began; 0 if there is none or `final` is low. inside: whether the word belongs to the
+    window."""
 
     address: np.ndarray
     base: np.ndarray
@@ -27,7 +28,7 @@ class Trace:
 
 
 def trace(walker: WalkerParams, trips: Sequence[int]) -> Trace:
-    """The walk of one window; trips: of the loops of the window that are not fixed."""
+    """The walk of one window. trips: of the loops of the window that are not fixed."""
     counts = [*trips, *(loop.trip for loop in walker.inner if loop.fixed)]
     boxes = _boxes(walker, counts, len(counts))
     held = _boxes(walker, counts, walker.level)
@@ -58,11 +59,12 @@ def rows_touched(walker: WalkerParams, trips: Sequence[int], axis: int) -> set[i
 
 
 def steady_level(walker: WalkerParams, after: int) -> int:
-    """The number of outer loops of the window up to which the address only grows, 0 when there is no use.
+    """The number of outer loops of the window up to which the address only grows; 0 if there is no use for
+    it.
 
-    In their last iteration the outer `after` loops do not count. Then every later access has an address of
-    at least that at which the present iteration of these loops began: when a loop goes on, it moves further
-    than the loops inside it (down to that level) have.
+    In their last iteration the outer `after` loops do not count. Every later access then has an address of at
+    least that at which the current iteration of these loops began: when a loop advances, it moves further
+    than the loops inside it (down to that level) have moved.
     """
     inner = walker.inner
     level = after
@@ -77,11 +79,11 @@ def steady_level(walker: WalkerParams, after: int) -> int:
 
 
 def edges(walker: WalkerParams, kind: Literal["first", "last"]) -> WordEdge | None:
-    """The accesses that touch a word first or last, None when the loops are none of which that is known.
+    """The accesses that touch a word first or last; None if the form of the loops is not supported.
 
-    Known are nests in which no two iterations of the loops that go from word to word meet in a word. Along a
-    dimension there are loops that stay in a word, loops that step over whole words, and at most one that goes
-    through words and on to the next, in steps that divide the word.
+    The supported nests are those in which no two iterations of the loops that go from word to word meet in a
+    word. Along a dimension there are loops that stay in a word, loops that step over whole words, and at most
+    one that goes through words and on to the next, in steps that divide the word.
     """
     staying = [k for k, loop in enumerate(walker.inner) if loop.axis is None]
     crossing = []
@@ -114,7 +116,8 @@ def edges(walker: WalkerParams, kind: Literal["first", "last"]) -> WordEdge | No
 
 
 def _outruns(walker: WalkerParams, loop: int, level: int) -> bool:
-    """Whether a step of this loop moves the address at least as far as the loops inside it, up to `level`."""
+    """Whether a step of this loop moves the address at least as far as the loops inside it do, up
+    to `level`."""
     own = walker.inner[loop]
     gain = 0
     reach = 0

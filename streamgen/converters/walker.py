@@ -37,8 +37,8 @@ from streamgen.contract.cost import Resources
 
 @dataclass(frozen=True)
 class Axis:
-    """A dimension: ways of a word, distance of neighbouring words, words of a window, and the row and way
-    where the walk starts. clipped: the walk leaves the window."""
+    """A dimension: ways of a word, distance of neighbouring words, words of a window, and the row and way of
+    the start of the walk. clipped: the walk leaves the window."""
 
     ways: int
     stride: int
@@ -50,7 +50,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class WalkLoop:
-    """A loop: greatest trip, whether it is always that, the axis it moves along (None: none) and how far."""
+    """A loop: its greatest trip, whether the trip is fixed, the axis along which it moves (None: none), and
+    the step."""
 
     trip: int
     fixed: bool
@@ -61,8 +62,9 @@ class WalkLoop:
 
 @dataclass(frozen=True)
 class WordEdge:
-    """Which access touches a word first or last: that in which the loops that stay in a word are at an end,
-    and those that go through words and on to the next are at the end of a word, or at theirs."""
+    """The condition for an access that touches a word first or last: the loops that stay in a word are at an
+    end, and the loops that go through words and on to the next are at the end of a word, or at their own end.
+    """
 
     kind: Literal["first", "last"]
     staying: tuple[int, ...]
@@ -71,9 +73,9 @@ class WordEdge:
 
 @dataclass(frozen=True, kw_only=True)
 class WalkerParams:
-    """shared: greatest trips of the loops outside the window. inner: loops of the window and of a token,
-    the last `pieces` of them those of a token. words: words of a window. halves: windows take turns in two
-    halves. modulus: slots of a ring, None where there is none."""
+    """shared: greatest trips of the loops outside the window. inner: loops of the window and of a token; the
+    last `pieces` of them are those of a token. words: of a window. halves: windows use two halves in turns.
+    modulus: slots of a ring; None if there is no ring."""
 
     shared: tuple[int, ...]
     inner: tuple[WalkLoop, ...]
@@ -103,7 +105,7 @@ class WalkerParams:
         return sum(axis.row * axis.stride for axis in self.axes)
 
     def moves(self, modulus: int) -> dict[int, tuple[int, int]]:
-        """For each loop that moves the address: by how much, without and with overflow of the way."""
+        """For each loop that moves the address: its step, without and with overflow of the way."""
         return {
             k: (loop.rows * axis.stride % modulus, (loop.rows + 1) * axis.stride % modulus)
             for axis_number, axis in enumerate(self.axes)
@@ -124,7 +126,7 @@ class WalkerParams:
 
     @property
     def resources(self) -> Resources:
-        """About a LUT a flip-flop: counters reload, and one adder serves the registers of a quantity."""
+        """About one LUT per flip-flop: counters reload, and one adder serves the registers of a quantity."""
         counted = [
             *((trip, False) for trip in self.shared),
             *((loop.trip, loop.fixed) for loop in self.inner),
@@ -176,7 +178,7 @@ class Walker(wiring.Component):
 
     @contextmanager
     def _going(self, m: Module) -> Iterator[None]:
-        """What holds when `hold` is high."""
+        """The registers that keep their values while `hold` is high."""
         if not self._params.holds:
             yield
             return
@@ -250,7 +252,7 @@ class Walker(wiring.Component):
             m.d.comb += self.slot.eq(slot.value)
 
     def _marks(self, m: Module) -> None:
-        """What is known of the access one cycle after its step."""
+        """The facts about an access one cycle after its step."""
         p = self._params
         if p.holds:
             m.d.comb += self.strobe_last.eq(self._next)
@@ -282,7 +284,8 @@ class Walker(wiring.Component):
         m.d.comb += self.edge.eq(_all(marks))
 
     def _count(self, m: Module) -> None:
-        """The counters, and in registers the choice: which inner loop goes on, or that the window ends."""
+        """The counters, and in registers the choice: the inner loop that advances, or the end of
+        the window."""
         p = self._params
         ends = [sum(p.last_bits[: k + 1]) for k in range(len(p.last_bits))]
         fields = [self.lasts[end - bits : end] for bits, end in zip(p.last_bits, ends, strict=True)]
@@ -328,9 +331,9 @@ class Walker(wiring.Component):
         init: int,
         modulus: int | None = None,
     ) -> "_Tracked":
-        """A quantity that loop k moves by moves[k] (without and with overflow of the way), modulo a number
-        where one is given. The present window began at `now`, the next one begins at `start`, which without
-        a modulus is the same until it does."""
+        """A quantity that loop k moves by moves[k] (without and with overflow of the way), modulo a number if
+        one is given. The current window began at `now`; the next begins at `start`, which without a modulus
+        stays the same until then."""
         loops = sorted(k for k, (plain, _) in moves.items() if plain or k in self._over)
         if not loops:
             return _Tracked(now, now, {}, {})
@@ -380,7 +383,7 @@ class _Tracked:
 
 
 def _modulo(total: Value, modulus: int) -> Value:
-    """What is below two times the modulus, modulo it."""
+    """A value below two times the modulus, reduced modulo it."""
     return Mux(total >= modulus, total - modulus, total)[: max(1, ceil_log2(modulus))]
 
 

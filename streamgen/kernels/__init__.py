@@ -1,1 +1,1 @@
-"""Kernels: hardware that takes streams of tiles and gives streams of tiles."""
+"""Kernels: hardware that takes streams of tiles and sends streams of tiles."""

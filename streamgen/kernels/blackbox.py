@@ -43,9 +43,9 @@ from streamgen.gateware.stream import descriptor_signature
 
 @dataclass(frozen=True, kw_only=True)
 class BlackBoxParams:
-    """module: its name. files: where it, and all that it instances, is defined. parameters: integers that
-    its parameters get. descriptor: fields of the descriptor. inputs, outputs: bits of a token of each port.
-    """
+    """module: its name. files: the Verilog that defines it and all modules that it instantiates. parameters:
+    integers for its parameters. descriptor: fields of the descriptor. inputs, outputs: bits of a token of
+    each port."""
 
     module: str
     files: tuple[Path, ...] = field(repr=False)
@@ -94,7 +94,7 @@ class BlackBoxParams:
         return pins
 
     def sources(self) -> tuple["VerilogSource", ...]:
-        """The files, read. ValueError lists every pin of the module that is not one of the params."""
+        """The text of the files. ValueError lists every pin of the module that differs from the params."""
         texts = tuple((file.name, _text(file, self.module)) for file in self.files)
         names = ", ".join(name for name, _ in texts)
         values = ", ".join(f"{name} = {value}" for name, value in self.parameters.items())
@@ -115,7 +115,7 @@ class BlackBoxParams:
         )
 
     def build(self) -> "BlackBox":
-        """The component. Raises what `sources` raises."""
+        """The component. Raises the errors of `sources`."""
         self.sources()
         return BlackBox(self)
 
@@ -189,7 +189,7 @@ def _pin(direction: str, bits: int) -> str:
 def _read(
     module: str, texts: tuple[tuple[str, str], ...], parameters: tuple[tuple[str, int], ...]
 ) -> tuple[dict[str, str], dict[str, tuple[str, int]]]:
-    """What Yosys finds: modules with their file, and of `module` the pins with direction and bits."""
+    """The modules that Yosys finds, with their files, and the pins of `module` with direction and bits."""
     with temporary_folder() as folder:
         for name, text in texts:
             (folder / name).write_text(text)

@@ -47,7 +47,7 @@ from streamgen.itensor import ITensor
 
 
 class _Unit(Protocol):
-    """Params of an arithmetic unit; the ports of the unit are `i`, or `a`, `b` and `c`, and `o`."""
+    """Params of an arithmetic unit. The ports of the unit are `i`, or `a`, `b` and `c`, and `o`."""
 
     @property
     def latency(self) -> int: ...
@@ -79,8 +79,8 @@ SCALAR_FUNCTIONS: dict[str, Any] = {
 @dataclass(frozen=True, kw_only=True)
 class _ElementwiseParams(ABC):
     """lanes: elements of a token. max_tokens: the most tokens of a row. max_rows: the most rows of a
-    descriptor; where there may be several, lanes are a power of two, bounds["rows"] says how many the tokens
-    are, and bounds["length"] how many elements a row has, if its last token is not full."""
+    descriptor. If there may be several rows, lanes are a power of two, bounds["rows"] is the number of rows,
+    and bounds["length"] the number of elements of a row whose last token is not full."""
 
     lanes: int
     max_tokens: int
@@ -108,7 +108,7 @@ class _ElementwiseParams(ABC):
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """The fields of the descriptor that hold numbers, which every token meets."""
+        """The descriptor fields that hold numbers, which are combined with every token."""
         return ()
 
     @property
@@ -123,14 +123,14 @@ class _ElementwiseParams(ABC):
 
     @abstractmethod
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        """The itensor of each input port; ValueError when its tokens are not `lanes` elements of f24."""
+        """The itensor of each input port; ValueError if its tokens are not `lanes` elements of f24."""
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         """The itensor of `o`, the one of the bounds."""
         return {"o": self._itensor(bounds, "itensor")}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """The number of tokens, or elements of a row and rows; the constants as bits of f24."""
+        """The number of tokens, or of elements of a row and of rows; the constants as bits of f24."""
         if self.max_rows == 1:
             counts = [Field("tokens", self.max_tokens.bit_length())]
         else:
@@ -139,7 +139,7 @@ class _ElementwiseParams(ABC):
         return *counts, *(Field(name, F24.bits) for name in self.constants)
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
-        """The value of each descriptor field; ValueError for more tokens or rows than there may be."""
+        """The value of each descriptor field; ValueError if there are too many tokens or rows."""
         count, rows = self._itensor(bounds, "itensor").token_count, bounds.get("rows", 1)
         if not 1 <= rows <= self.max_rows:
             raise ValueError(f"rows is {rows}; 1 to max_rows, {self.max_rows}, are allowed")
@@ -155,7 +155,7 @@ class _ElementwiseParams(ABC):
         return {"length": length, "rows": rows}
 
     def cost(self, bounds: Bounds) -> Cost:
-        """Exact cycles: a descriptor, a token a cycle, the latency of the unit."""
+        """Exact cycles: a descriptor, one token per cycle, the latency of the unit."""
         constants = F24.bits * len(self.constants)
         control = Resources(lut=8, ff=self.unit.latency + constants)
         control += CountdownParams(bits=self.max_tokens.bit_length()).resources
@@ -171,7 +171,7 @@ class _ElementwiseParams(ABC):
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        """A token a cycle on the inputs, a latency later on the output."""
+        """One token per cycle on the inputs; the output follows a latency later."""
         self.describe(bounds)  # which checks the bounds
         tokens = self._itensor(bounds, "itensor").token_count
         curves = {port: Curve.nest(self._begin, (tokens, 1)) for port in self.inputs(bounds)}
@@ -179,11 +179,11 @@ class _ElementwiseParams(ABC):
 
     @property
     def _begin(self) -> int:
-        """The cycle of the first token: a descriptor takes one, and another one to count rows."""
+        """The cycle of the first token: a descriptor takes one cycle, and one more to count rows."""
         return 1 if self.max_rows == 1 else 2
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """A pipe that stands while its last stage waits."""
+        """A pipe that stops while its last stage waits."""
         tokens = self._itensor(bounds, "itensor").token_count
         return pipe(self.operands, ("o",), tokens, self.latency, self.latency + 1, self._begin)
 
@@ -298,7 +298,7 @@ class ScalarParams(_ElementwiseParams):
         return {"i": self._itensor(bounds, "itensor")}
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
-        """As of every kernel here, and the bits of c and 1/c; ValueError for a c that is not allowed."""
+        """As for the other kernels, with the bits of c and 1/c; ValueError for a c that is not allowed."""
         values = map(F24.encode, self._values(bounds))
         return {**super().describe(bounds), **dict(zip(self.constants, map(int, values), strict=True))}
 
@@ -374,14 +374,14 @@ class Elementwise(wiring.Component):
         return m
 
     def _tokens(self, fields: Any) -> Any:
-        """Of a row."""
+        """Bits of the number of elements of a row."""
         if self._params.max_rows == 1:
             return fields.tokens
         lanes = self._params.lanes
         return (fields.length + (lanes - 1)) >> ceil_log2(lanes)
 
     def _add_rows(self, m: Module) -> Any:
-        """A stream of a descriptor's fields, once for each of its rows."""
+        """A stream of a descriptor's fields, repeated for each of its rows."""
         descriptor = self.i_descriptor
         if self._params.max_rows == 1:
             return descriptor

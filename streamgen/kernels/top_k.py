@@ -57,12 +57,12 @@ class TopKParams:
 
     @property
     def index_bits(self) -> int:
-        """Of an index of a row."""
+        """Bits of an index of a row."""
         return max(1, (self.max_length - 1).bit_length())
 
     @property
     def period(self) -> int:
-        """Cycles a token."""
+        """Cycles per token."""
         return 1 if self.max_k == 1 else self.lanes
 
     @property
@@ -117,14 +117,14 @@ class TopKParams:
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        """A token in every `period` cycles, results one a cycle behind the last token of a row."""
+        """A token in every `period` cycles; results come one per cycle after the last token of a row."""
         rows, tokens = self.inputs(bounds)["i"].tripcounts
         first = 1 + (tokens - 1) * self.period + self.latency
         out = Curve.nest(first, (rows, tokens * self.period), (bounds["k"], 1))
         return {"i": Curve.nest(1, (rows * tokens, self.period)), "o_values": out, "o_indices": out}
 
     def _resources(self) -> Resources:
-        """Fitted to synthesis: cells twice, in the queue and at the output; what comes before them."""
+        """Fitted to synthesis: cells twice, in the queue and at the output, and the stages before them."""
         cell, lanes = F24.bits + self.index_bits, self.lanes
         cells = self.max_k * Resources(lut=2 * cell + 18, ff=2 * cell) + skid_resources(cell, 2)
         if self.max_k > 1:
@@ -308,7 +308,7 @@ class TopKKernel(wiring.Component):
         return SimpleNamespace(valid=self._follow(m, pipe, move, present), **vars(s))
 
     def _follow(self, m: Module, pipe: Pipeline, move: Value, valid: Value) -> Value:
-        """Whether what is in the last stage of a pipe is valid."""
+        """Whether the last stage of a pipe holds a valid value."""
         moving = Signal(pipe.depth)
         with m.If(move):
             m.d.sync += moving.eq(Cat(valid, moving))
@@ -316,7 +316,7 @@ class TopKKernel(wiring.Component):
 
 
 def _key(pipe: Pipeline, bits: Value, inside: Value) -> Value:
-    """The key of a value; 0, less than any, where it is padding."""
+    """The key of a value; 0, which is less than any key, for padding."""
     x = operand(F24, bits)
     nan = pipe.wire(x.nan)
     magnitude = Mux(nan, F24.nan, bits[:-1] ^ x.sign.replicate(F24.bits - 1))

@@ -1,1 +1,1 @@
-"""A model as a graph of operations: where it comes from, and how numpy runs it."""
+"""A model as a graph of operations: its import, its interpreters in numpy, and its calibration."""

@@ -1,4 +1,4 @@
-"""Run a graph in numpy: every kernel by its own golden model, tensor by tensor, bit-exact."""
+"""Run a graph in numpy, bit-exact: each kernel computes with its own golden model, tensor by tensor."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -16,11 +16,11 @@ State = MutableMapping[str, np.ndarray]
 def run(
     graph: Graph, inputs: Mapping[str, np.ndarray], state: State | None = None
 ) -> tuple[dict[str, np.ndarray], dict[Port, np.ndarray]]:
-    """Outputs by tensor name, and the tensor on every output port (last walk that uses it).
+    """Outputs by tensor name, and the tensor on every output port (of the last walk that uses the port).
 
-    `inputs` gives each input tensor in the padded shape of its node's ITensor. state: what earlier runs have
-    left, by buffer, and this one changes; zeros where it has nothing yet.
-    ValueError names a missing, unknown or misshapen input.
+    `inputs` has each input tensor in the padded shape of its node's ITensor. state: by buffer, the arrays
+    that earlier runs have left, changed by this run; zeros if a buffer is missing. Raises ValueError with the
+    name of a missing, unknown or misshapen input.
     """
     values = {port: array for _, port, array in steps(graph, inputs, state)}
     sinks = {t.node: t.name for t in graph.tensors if t.role == "output"}
@@ -33,8 +33,8 @@ def run(
 def steps(
     graph: Graph, inputs: Mapping[str, np.ndarray], state: State | None = None
 ) -> Iterator[tuple[int, Port, np.ndarray]]:
-    """Phase by phase and walk by walk, node by node, each output port and its tensor; arguments and errors
-    of `run`."""
+    """Every output port with its tensor: phase by phase, walk by walk, node by node. Arguments and errors are
+    those of `run`."""
     wanted = {t.name for t in graph.tensors if t.role == "input"}
     if wanted != set(inputs):
         raise ValueError(f"inputs are {sorted(wanted)}, got {sorted(inputs)}")
@@ -68,7 +68,7 @@ def steps(
 
 
 class _MemoryTensors:
-    """The tensors behind the memory ports of nodes."""
+    """The tensors at the memory ports of nodes."""
 
     def __init__(self, graph: Graph, inputs: Mapping[str, np.ndarray], state: State) -> None:
         self._inputs, self._state = inputs, state
@@ -81,7 +81,7 @@ class _MemoryTensors:
                 kept[tensor.place] = np.zeros(itensor.shape, numpy_dtype(itensor.dtype))
 
     def read(self, node: Node, phase: int, walk: int) -> dict[str, np.ndarray]:
-        """What a node finds in memory, by port."""
+        """The contents of memory at the ports of a node, by port."""
         operands = {}
         for tensor in self._tensors[node.name]:
             if (kept := self._kept(tensor)) is not None:
@@ -90,7 +90,7 @@ class _MemoryTensors:
                 itensor = tensor.itensor or next(iter(node.outputs(phase).values()))
                 data = self._inputs[tensor.name] if tensor.role == "input" else tensor.data
                 assert data is not None
-                if data.ndim > itensor.rank:  # a walk after the other
+                if data.ndim > itensor.rank:  # one array for each walk
                     data = data[walk]
                 if data.shape != itensor.shape:
                     raise ValueError(
@@ -100,7 +100,7 @@ class _MemoryTensors:
         return operands
 
     def written(self, node: Node, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Take what goes to memory out of the results of a node; the rest leaves on its outputs."""
+        """Store the results of a node that go to memory; return the others, which leave on its outputs."""
         streams = dict(results)
         for tensor in self._tensors[node.name]:
             if tensor.port in streams:
@@ -110,5 +110,5 @@ class _MemoryTensors:
         return streams
 
     def _kept(self, tensor: Tensor) -> State | None:
-        """Where a node finds what a node before it has written, in this run or in one before."""
+        """The array that an earlier node has written, in this run or in an earlier run."""
         return {"state": self._state, "spill": self._spills}.get(tensor.role)

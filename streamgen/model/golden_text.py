@@ -1,8 +1,9 @@
-"""The golden model of a language model: what the accelerator computes of a text, bit for bit, in numpy.
+"""The golden model of a language model: numpy computes exactly the bits that the accelerator computes for a
+text.
 
-It is the exact interpreter of a quantised graph (`graph.interpret`) whose first output are the logits; here
-are only texts: ids that are checked, passes, positions, what is kept from one to the next. It is fast enough
-to measure the quality of a model.
+The arithmetic is that of the exact interpreter of a quantised graph (`graph.interpret`) whose first output is
+the logits. This module handles texts: it checks ids, splits them into passes, and keeps positions and state.
+It is fast enough to measure the quality of a model.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -20,7 +21,7 @@ PASS_TOKENS = 256
 
 
 def is_language_model(graph: LogicalGraph) -> bool:
-    """Whether a graph takes ids and gives, behind the last of them, logits, when asked for them, and the
+    """Whether a graph takes ids and computes logits after the last id, when requested, and the
     likeliest id."""
     return (
         graph.context > 0
@@ -32,7 +33,7 @@ def is_language_model(graph: LogicalGraph) -> bool:
 
 
 def vocabulary_of(model: LogicalGraph) -> int:
-    """Rows of the table that the ids are looked up in: ids are below it."""
+    """The number of rows of the table of ids; all ids are below it."""
     return next(size for _, o in model.walk() if (size := o.op.vocabulary) is not None)
 
 
@@ -46,17 +47,19 @@ class GoldenModel:
         self._logits = model.outputs[0]
 
     def __call__(self, ids: Sequence[int] | ndarray) -> ndarray:
-        """float32 [vocabulary]: behind the last token of a text."""
+        """float32 [vocabulary]: the logits after the last token of a text."""
         return self.session().last_logits(ids)
 
     def session(self) -> "GoldenSession":
-        """A text to be continued, empty at first."""
+        """A new, empty text."""
         return GoldenSession(self)
 
     def logits(self, ids: Sequence[int] | ndarray, pass_tokens: int = PASS_TOKENS) -> ndarray:
-        """float32 [tokens, vocabulary]: after each token of a text, in passes of `pass_tokens` at most.
+        """float32 [tokens, vocabulary]: the logits after each token of a text, in passes of at most
+        `pass_tokens`.
 
-        ValueError for no ids, unknown ids and more than the context holds; TypeError unless ids are integers.
+        Raises ValueError for no ids, unknown ids and more ids than the context holds; TypeError unless ids
+        are integers.
         """
         if pass_tokens < 1:
             raise ValueError(f"pass_tokens is {pass_tokens}; at least 1 is needed")
@@ -73,17 +76,17 @@ class GoldenModel:
         sampler: Sampler | None = None,
         stop: Collection[int] = (),
     ) -> Iterator[int]:
-        """The ids that continue a text, as they come; the last is one of `stop`, if one of them is chosen.
+        """The ids that continue a text, as they come; an id in `stop` is the last one.
 
-        sampler: greedy by default. ValueError, before anything runs, where `logits` raises it, and when the
-        text with what is to come is longer than the context.
+        sampler: greedy by default. Raises the ValueErrors of `logits`, and ValueError if the continued text
+        is longer than the context; both before anything runs.
         """
         session = self.session()
         prompt = session.checked(ids, max_new_tokens)
         return session.generate(prompt, max_new_tokens, sampler=sampler or Sampler(), stop=stop)
 
     def run(self, ids: ndarray, position: int, state: State, every_row: bool) -> tuple[ndarray, State]:
-        """One pass: logits float32 [rows, vocabulary], and the state behind it."""
+        """One pass: logits float32 [rows, vocabulary], and the state after it."""
         outputs, state = self._interpreter(
             {self._ids: ids}, position=position, state=state, every_row=every_row, outputs=(self._logits,)
         )
@@ -91,7 +94,7 @@ class GoldenModel:
 
 
 class GoldenSession:
-    """One text: tokens so far, with what they leave. An interrupted pass leaves it as it was."""
+    """One text: its tokens so far, and their state. An interrupted pass does not change it."""
 
     def __init__(self, model: GoldenModel) -> None:
         self._model = model
@@ -99,20 +102,20 @@ class GoldenSession:
 
     @property
     def position(self) -> int:
-        """Tokens so far."""
+        """The number of tokens so far."""
         return self._position
 
     def reset(self) -> None:
-        """Forget the text."""
+        """Make the text empty again."""
         self._position = 0
         self._state: State = {}
 
     def logits(self, ids: Sequence[int] | ndarray) -> ndarray:
-        """Append tokens as one pass: float32 [tokens, vocabulary], after each of them."""
+        """Append tokens as one pass: float32 [tokens, vocabulary], the logits after each token."""
         return self._append(ids, True)
 
     def last_logits(self, ids: Sequence[int] | ndarray) -> ndarray:
-        """Append tokens as one pass: float32 [vocabulary], after the last of them."""
+        """Append tokens as one pass: float32 [vocabulary], the logits after the last token."""
         return self._append(ids, False)[-1]
 
     def generate(
@@ -123,7 +126,7 @@ class GoldenSession:
         sampler: Sampler,
         stop: Collection[int] = (),
     ) -> Iterator[int]:
-        """Append tokens and continue; the last token given out is not yet appended."""
+        """Append tokens and continue the text; the last id returned is not appended yet."""
         for index in range(max_new_tokens):
             ids = [sampler(self.last_logits(ids))]
             yield ids[0]

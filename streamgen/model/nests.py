@@ -1,7 +1,8 @@
-"""How a module of torch nests its arguments and results, kept beside a design that knows names only.
+"""The nesting of a torch module's arguments and results, stored with a design that only has names.
 
-A nest is made of tuples, lists and dicts; its leaves are names of inputs or outputs, None for what is no
-tensor. Leading dimensions of a result are those of the inputs, some joined, with ones in between.
+A nest consists of tuples, lists and dicts. Its leaves are names of inputs or outputs; None stands for a leaf
+that is not a tensor. Leading dimensions of a result are those of the inputs, some joined, with dimensions of
+extent 1 in between.
 """
 
 import json
@@ -19,16 +20,16 @@ from streamgen.base.files import decode, parsed, read_file
 
 INTERFACE = "interface.json"
 
-ONE, ALL = -1, -2  # in the place of a leading dimension: of extent 1, all of them together
+ONE, ALL = -1, -2  # special dimensions: extent 1, all dimensions joined
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
     """Arguments and results of a module.
 
-    arguments: a tuple, positional ones. results: a nest. leading: of each result by name, which dimensions of
-    the inputs its own are, None: all, whatever their number; -1 stands for an extent of 1, -2 for all of them
-    in one. only: leading dimensions of the inputs that the module fixes, with their extents.
+    arguments: a tuple, the positional arguments. results: a nest. leading: for each result by name, the
+    dimensions of the inputs that are its leading dimensions; None: all of them; -1: an extent of 1; -2: all
+    of them joined. only: leading dimensions of the inputs that the module fixes, with their extents.
     """
 
     arguments: tuple[Any, ...]
@@ -39,8 +40,8 @@ class Interface:
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
 
-        TypeError for another number of arguments or another nest, ValueError for an extent that the module
-        does not take.
+        Raises TypeError for another number of arguments or another nest, ValueError for an extent that the
+        module does not accept.
         """
         if len(given) != len(self.arguments):
             names = ", ".join(_names(self.arguments))
@@ -64,7 +65,8 @@ class Interface:
         return {name: array.reshape(_without(array.shape, ones)) for name, array in arrays.items()}
 
     def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
-        """The results as torch nests them. values: by name, with leading dimensions as `taken` leaves."""
+        """The results, nested as in torch. values: by name, with the leading dimensions that
+        `taken` leaves."""
         lead = next(a.shape[:-1] for _, a in _pairs(self.arguments, tuple(given), "inputs"))
         extents = {ONE: 1, ALL: prod(lead), **dict(enumerate(lead))}
         shaped = {}
@@ -75,7 +77,7 @@ class Interface:
         return _filled(self.results, shaped)
 
     def renamed(self, names: Mapping[str, str]) -> "Interface":
-        """The same of a design with other names."""
+        """The interface of a design with other names."""
         return replace(
             self,
             arguments=_filled(self.arguments, names),
@@ -88,14 +90,14 @@ class Interface:
         return {dimension for dimension, extent in self.only.items() if extent == 1}
 
     def to_json(self) -> str:
-        """Text that `from_json` turns back into an equal interface."""
+        """A text that `from_json` turns back into an equal interface."""
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
         return json.dumps({**fields, **nests}) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Interface":
-        """ValueError for a text that `to_json` did not make."""
+        """The interface from a text of `to_json`; ValueError for any other text."""
         stored = decode(_Stored, parsed(text), "interface")
         interface = cls(
             arguments=_untagged(stored.arguments, "interface.arguments"),
@@ -114,7 +116,7 @@ class Interface:
         return interface
 
     def require_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """ValueError unless these are the inputs and outputs that it nests."""
+        """Raise ValueError unless these are the inputs and outputs in the nests."""
         for what, nest, names in (("arguments", self.arguments, inputs), ("results", self.results, outputs)):
             nested, twice = list(_names(nest)), what == "results"  # a tensor may be returned twice
             if set(nested) != set(names) or (not twice and len(nested) != len(set(names))):
@@ -126,7 +128,7 @@ class Interface:
 
 @dataclass(frozen=True, kw_only=True)
 class _Stored:
-    """An interface as JSON has it."""
+    """The JSON value of an interface."""
 
     arguments: Any
     results: Any
@@ -135,13 +137,14 @@ class _Stored:
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:
-    """Write it into an existing folder, or that there is none: arrays come and go in order."""
+    """Write an interface into an existing folder. If there is none, write that; arrays are then given and
+    returned in order."""
     (folder / INTERFACE).write_text("null\n" if interface is None else interface.to_json())
 
 
 def read_interface(folder: Path, read: Callable[[str], bytes] | None = None) -> Interface | None:
-    """What `write_interface` wrote; ValueError when it cannot be read. read: gives the content of a file by
-    its name."""
+    """The interface that `write_interface` wrote; ValueError if it cannot be read. read: returns the content
+    of a file by its name."""
     try:
         text = (read or partial(read_file, folder))(INTERFACE)
         return None if text == b"null\n" else Interface.from_json(text)
@@ -150,8 +153,8 @@ def read_interface(folder: Path, read: Callable[[str], bytes] | None = None) -> 
 
 
 def leading_rule(result: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...] | None:
-    """Which leading dimensions of the inputs those of a result are (`Interface.leading`), by the extents of
-    an example. GraphError when they are something else."""
+    """Which leading dimensions of the inputs are those of a result (`Interface.leading`), by the extents of
+    an example. GraphError if they are different ones."""
     if tuple(result) == tuple(inputs):
         return None
     if len(result) == 1 and result[0] == prod(inputs):
@@ -159,7 +162,7 @@ def leading_rule(result: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...
     rule, at = [], 0
     for extent in result:
         while extent != 1 and at < len(inputs) and inputs[at] == 1:
-            at += 1  # left out
+            at += 1  # left out in the result
         if at < len(inputs) and inputs[at] == extent:
             rule.append(at)
             at += 1
@@ -177,7 +180,7 @@ def leading_rule(result: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...
 
 
 def require_plain(nest: Any, what: str) -> None:
-    """GraphError for a nest of other things than tuples, lists and dicts."""
+    """Raise GraphError for a nest of other types than tuples, lists and dicts."""
     if type(nest) in (tuple, list):
         for part in nest:
             require_plain(part, what)
@@ -202,7 +205,7 @@ def _names(nest: Any) -> Iterator[str]:
 
 
 def _pairs(nest: Any, value: Any, where: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Names with what stands in their places; TypeError for a value that is nested in another way."""
+    """Names with the values at their places; TypeError for a value with another nest."""
     if isinstance(nest, str):
         yield nest, value
     elif isinstance(nest, (tuple, list)):
@@ -238,7 +241,7 @@ def _filled(nest: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _tagged(nest: Any) -> Any:
-    """As JSON: lists as they are, tuples as {"tuple": [...]}, dicts as {"dict": {...}}."""
+    """A nest as JSON: lists stay lists, tuples are {"tuple": [...]}, dicts are {"dict": {...}}."""
     if isinstance(nest, tuple):
         return {"tuple": [_tagged(part) for part in nest]}
     if isinstance(nest, list):

@@ -1,1 +1,1 @@
-"""Element formats, and how weights are quantised."""
+"""Number formats of elements, and the quantisation of weights."""

@@ -1,9 +1,9 @@
-"""Rounding of weights to 4 bits that makes up for its own errors on the inputs that a matmul meets.
+"""Rounds weights to 4 bits and compensates the rounding errors on the inputs of a matmul.
 
-Columns are rounded one after the other; what a column loses on these inputs is made good, as far as can be,
-by the columns that are not rounded yet. Source: GPTQ (Frantar et al., arXiv 2210.17323), with the integer
-scales and minimums of `numbers.weights.w4`: a group is fitted when its turn comes, to what its weights have
-become, in multiples of the row scale that the weights had before.
+Columns are rounded one after the other. The error of a column on these inputs is compensated, as far as
+possible, by the columns that are not rounded yet. Source: GPTQ (Frantar et al., arXiv 2210.17323), with the
+integer scales and minimums of `numbers.weights.w4`. A group is fitted when its first column is reached, to
+its current weights, in multiples of the row scale of the original weights.
 
     minimise |X w - X q|^2 for each row w        H = X^T X, the inputs' second moments
     H^-1 = U^T U, U upper triangular             w[j] -= (w[k] - q[k]) / U[k,k] * U[k,j] for j > k
@@ -14,7 +14,7 @@ import numpy as np
 from streamgen.numbers.quantisation import QuantisedWeight, quantise
 from streamgen.numbers.weights.w4 import CODE_MAX, CODE_MIN, FORMAT
 
-DAMPING = 0.01  # of the mean second moment, so that H can be inverted
+DAMPING = 0.01  # relative to the mean second moment, so that H can be inverted
 SHRINKS = np.linspace(1.0, 0.7, 7)  # of the range of a group: a few far weights may cost all others
 LEVELS = CODE_MAX - CODE_MIN
 
@@ -27,14 +27,14 @@ def quantise_w4_on(
     scale_bits: int = 8,
     minimum: bool = True,
 ) -> QuantisedWeight:
-    """The weight, float [N, K], on a 4-bit grid that loses little on inputs of these moments.
+    """The weight, float [N, K], on a 4-bit grid that loses little on inputs with these moments.
 
-    moments: float64 [K, K], the sum of x^T x over rows of inputs. The other arguments and the errors are
-    those of `quantise`; ValueError too for moments of another shape or that are not finite.
+    moments: float64 [K, K], the sum of x^T x over rows of inputs. The other arguments and errors are those of
+    `quantise`; also ValueError for moments of another shape or that are not finite.
     """
     K = weight.shape[1]
     if moments.shape != (K, K) or not np.isfinite(moments).all():
-        raise ValueError(f"moments are {list(moments.shape)}; finite ones of [{K}, {K}] are needed")
+        raise ValueError(f"moments are {list(moments.shape)}; finite moments [{K}, {K}] are needed")
     plain = quantise(weight, form=FORMAT.name, group=group, scale_bits=scale_bits, minimum=minimum)
     upper = _upper(moments)
     importance = 1 / np.diag(upper) ** 2
@@ -72,7 +72,8 @@ def _upper(moments: np.ndarray) -> np.ndarray:
 def _fitted(
     weights: np.ndarray, importance: np.ndarray, top: int, minimum: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Integer scale and minimum of a group of each row, [N] each: the shrunk range that loses least."""
+    """Integer scale and minimum of a group of each row, [N] each: those of the shrunk range with the least
+    error."""
     low, high = weights.min(axis=1), weights.max(axis=1)
     best = np.full(len(weights), np.inf)
     scale, offset = np.ones(len(weights)), np.zeros(len(weights))

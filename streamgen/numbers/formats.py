@@ -1,4 +1,4 @@
-"""Number formats: their names, their widths, and the bits of a token of them.
+"""Number formats: their names, their widths, and the bits of a token.
 
     i<N> u<N>   two's complement and unsigned integers of 1 to 64 bits
     f32 f16     IEEE binary32 and binary16
@@ -9,9 +9,9 @@
                 another stream
     mxi8s       the same, followed by the sum of the 32 codes in 16 bits
 
-In a token element e (row-major) lies at bit e * bits(dtype), groups likewise, lowest bits first.
-In numpy, integers have the smallest integer type that holds them, bf16 and f24 are float32 that
-happen to be representable, and the mx formats are arrays of `MX`, shift and step per element (32 equal ones).
+In a token, element e (row-major) is at bit e * bits(dtype), and groups likewise, lowest bits first. In numpy,
+integers have the smallest integer type that holds them, bf16 and f24 are float32 with values of the format,
+and the mx formats are arrays of `MX`, with shift and step per element (32 equal ones).
 """
 
 import re
@@ -38,7 +38,7 @@ _INTEGER = re.compile(r"([iu])([1-9][0-9]?)")
 
 
 def _integer(dtype: str) -> tuple[bool, int] | None:
-    """(signed, width) of an integer format, None for another format."""
+    """(signed, width) of an integer format; None for other formats."""
     if not isinstance(dtype, str):
         raise TypeError(f"dtype must be a str, not {dtype!r}")
     if (match := _INTEGER.fullmatch(dtype)) and int(match[2]) <= 64:
@@ -57,7 +57,7 @@ def is_mx(dtype: str) -> bool:
 
 
 def bits(dtype: str) -> int:
-    """Width of one element; ValueError for the mx formats, which have a width per group only."""
+    """The width of an element; ValueError for the mx formats, which only have a width per group."""
     if (integer := _integer(dtype)) is not None:
         return integer[1]
     if dtype in _FLOATS:
@@ -66,7 +66,7 @@ def bits(dtype: str) -> int:
 
 
 def token_bits(dtype: str, shape: Sequence[int]) -> int:
-    """Width of a token of the given shape.
+    """The width of a token of the given shape.
 
     Raises ValueError for an mx format whose last extent is not a multiple of 32.
     """
@@ -90,9 +90,9 @@ def numpy_dtype(dtype: str) -> np.dtype:
 def round_f24(values: np.ndarray) -> np.ndarray:
     """Round to f24, to nearest even; the result is float32.
 
-    There is one rounding, from float64, with an exponent without bounds. Then what is below 2**-126
-    becomes zero of the same sign, what is 2**128 or above becomes infinite; NaN is the canonical NaN.
-    Of a view of one number everywhere the result is one, too.
+    There is one rounding, from float64, with an unbounded exponent. Then values below 2**-126 become zero of
+    the same sign, values of 2**128 and above become infinite, and NaN becomes the canonical NaN. The result
+    of a view of one number is also a view of one number.
     """
     if isinstance(values, np.ndarray) and values.size > 1 and not any(values.strides):
         return np.broadcast_to(round_f24(values.flat[0]), values.shape)
@@ -112,8 +112,8 @@ def round_f24(values: np.ndarray) -> np.ndarray:
 def encode(dtype: str, tokens: np.ndarray) -> np.ndarray:
     """Bits of tokens: (count, *element_shape) -> uint8 (count, ceil(token bits / 8)), lowest byte first.
 
-    Raises ValueError for a value that the format cannot hold (nothing is rounded or wrapped here) and
-    TypeError for an array of another kind (floats for an integer format).
+    Raises ValueError for a value that the format cannot hold (nothing is rounded or wrapped), and TypeError
+    for an array of another kind (floats for an integer format).
     """
     tokens = np.asarray(tokens)
     if tokens.ndim < 1:
@@ -128,9 +128,9 @@ def encode(dtype: str, tokens: np.ndarray) -> np.ndarray:
 
 
 def decode(dtype: str, packed: np.ndarray, element_shape: Sequence[int]) -> np.ndarray:
-    """Tokens (count, *element_shape) from the bytes that `encode` gives; bits beyond the token are ignored.
+    """Tokens (count, *element_shape) from the bytes of `encode`; bits beyond the token are ignored.
 
-    Raises ValueError when the bytes do not have the width of the token, or a group sum is wrong.
+    Raises ValueError if the bytes do not have the width of the token, or a group sum is wrong.
     """
     packed = np.asarray(packed)
     width = -(-token_bits(dtype, element_shape) // 8)
@@ -153,7 +153,7 @@ def decode(dtype: str, packed: np.ndarray, element_shape: Sequence[int]) -> np.n
 
 
 def encode_ints(dtype: str, tokens: np.ndarray) -> list[int]:
-    """The tokens as Python integers, as a test bench puts them on a stream."""
+    """The tokens as Python integers, as a test bench sends them on a stream."""
     return [int.from_bytes(token.tobytes(), "little") for token in encode(dtype, tokens)]
 
 
@@ -185,7 +185,7 @@ def _integer_words(dtype: str, tokens: np.ndarray) -> np.ndarray:
 
 
 def _float_words(dtype: str, tokens: np.ndarray) -> np.ndarray:
-    """Unsigned words whose low bits are the floats; every NaN becomes the canonical one."""
+    """Unsigned words whose low bits are the floats; every NaN becomes the canonical NaN."""
     if tokens.dtype.kind not in "fiub":
         raise TypeError(f"tokens of {dtype} must be real numbers, not {tokens.dtype}")
     with np.errstate(over="ignore"):

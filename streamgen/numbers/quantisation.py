@@ -1,7 +1,7 @@
-"""Weights as the matmul hardware holds them: integer codes under integer group scales.
+"""Weights in the form of the matmul hardware: integer codes under integer group scales.
 
-Each format is a file of `numbers.weights`, which says its equation. Weights are not padded here: a last group
-may be shorter than the others. Row scales below the least normal f24 are flushed to zero with their rows.
+Each format is a file of `numbers.weights`, which defines its equation. Weights are not padded here: the last
+group may be shorter than the others. Row scales below the least normal f24 become zero, with their rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,12 @@ _AT_ONCE = 1 << 17  # elements
 class Numbers:
     """The numbers that an accelerator computes with.
 
-    weights: the format (`numbers.weights.FORMATS`) of all matmuls that `by_layer` does not name; None: what
-    the checkpoint has, "w4" where it has floats. by_layer: formats by the path of a matmul or a table, or a
-    pattern of paths ("head", "layers[[]0].*"); the first that fits and that its kind can have: tables w8 and
-    f24. table_bytes: tables beyond it are w8 where `by_layer` does not name them. group, scale_bits, minimum:
-    of formats with groups (`quantise`). p_bits: of the integers of the softmax, 8 to 16.
+    weights: the format (`numbers.weights.FORMATS`) of all matmuls that `by_layer` does not name; None: the
+    format of the checkpoint, "w4" for floats. by_layer: formats by the path of a matmul or a table, or by a
+    pattern of paths ("head", "layers[[]0].*"). The first pattern that matches, with a format that is
+    possible, decides; tables can be w8 and f24. table_bytes: larger tables are w8, unless `by_layer` names
+    them. group, scale_bits, minimum: of formats with groups (`quantise`). p_bits: bits of the integers of the
+    softmax, 8 to 16.
     """
 
     weights: str | None = None
@@ -55,16 +56,17 @@ class Numbers:
                 raise ValueError(f"{type(self).__name__}.{name} is {getattr(self, name)!r}; allowed is {law}")
 
     def weight_format(self, path: str, asked: str | None = None) -> str:
-        """Of the matmul at a path, for which its checkpoint asks for a format or for none."""
+        """The format of the matmul at a path; `asked` is the format that its checkpoint asks for, or None."""
         return self._named(path, [*FORMATS]) or self.weights or asked or DEFAULT.name
 
     def table_format(self, path: str, elements: int) -> str:
-        """Of the table at a path."""
+        """The format of the table at a path."""
         large = elements * F24_BYTES > self.table_bytes
         return self._named(path, TABLE_FORMATS) or (BYTES.name if large else "f24")
 
     def _named(self, path: str, allowed: Sequence[str]) -> str | None:
-        """What the user says of a path; ValueError where the path itself gets what its kind cannot have."""
+        """The user's format for a path; None if there is none. ValueError if the path itself has an
+        impossible format."""
         own = self.by_layer.get(path)
         if own not in (None, *allowed):
             raise ValueError(f"by_layer gives it {own!r}; allowed is {alternatives(allowed)}")
@@ -77,7 +79,7 @@ class Numbers:
 
 
 def require_finite(name: str, array: np.ndarray) -> None:
-    """ValueError naming the first position that holds NaN or an infinity."""
+    """Raise ValueError with the first position that holds NaN or an infinity."""
     rows = np.atleast_1d(array[(slice(1),) * array.ndim] if is_uniform(array) else array)
     step = max(1, _AT_ONCE * len(rows) // max(1, rows.size))
     for first in range(0, len(rows), step):
@@ -90,7 +92,7 @@ def require_finite(name: str, array: np.ndarray) -> None:
 
 @dataclass(frozen=True, eq=False)
 class GroupGrid:
-    """A weight already on a 4-bit grid: weight[n, k] = scale[n, g] * codes[n, k] + minimum[n, g].
+    """A weight on a 4-bit grid: weight[n, k] = scale[n, g] * codes[n, k] + minimum[n, g].
 
     codes: uint8 [N, K], 0..15. scale, minimum: float16 or float32 [N, K / group].
     """
@@ -124,7 +126,7 @@ class GroupGrid:
 
     @property
     def group(self) -> int:
-        """Weights along K that share a scale and a minimum."""
+        """The number of weights along K that share a scale and a minimum."""
         return int(self.codes.shape[1] // self.scale.shape[1])
 
     def dequantise(self) -> np.ndarray:
@@ -191,13 +193,13 @@ def quantise(
     scale_bits: int = 8,
     minimum: bool = True,
 ) -> QuantisedWeight:
-    """A weight, float [N, K], in the format called `form`; one that brings a 4-bit grid keeps it where the
-    format can. One that is one number everywhere is quantised once, and stays a view of few numbers.
+    """A weight, float [N, K], in the format `form`; a weight with a 4-bit grid keeps it if the format can. A
+    weight that is one number everywhere is quantised once, and stays a view of few numbers.
 
-    group, scale_bits, minimum: of formats with groups: weights that share a scale, bits of scales and
-    minimums, whether groups have minimums. ValueError for a form, a group or scale_bits that there are not,
-    for a weight that is not finite, and as `quantise_grid`; TypeError for one of another dtype than float16
-    or float32.
+    group, scale_bits, minimum: of formats with groups: the number of weights that share a scale, the bits of
+    scales and minimums, and whether groups have minimums. Raises ValueError for an unknown form, group or
+    scale_bits, for a weight that is not finite, and as `quantise_grid`; TypeError for another dtype than
+    float16 or float32.
     """
     if form not in FORMATS:
         raise ValueError(f"form is {form!r}; allowed is {alternatives(FORMATS)}")
@@ -218,11 +220,11 @@ def quantise(
 
 
 def quantise_grid(grid: GroupGrid, *, scale_bits: int = 8, symmetric: bool = False) -> QuantisedWeight:
-    """The codes of a grid as they are, centred; only scales and minimums are rounded to integers, under the
-    row scale of some that loses least of the weights.
+    """Keep the codes of a grid, centred; only scales and minimums are rounded to integers, under the one of
+    several row scales that loses the least of the weights.
 
-    symmetric: leave the minimums out; ValueError unless all are zero once centred (a Q4_0 tensor), and for a
-    group that the format does not have.
+    symmetric: leave the minimums out; ValueError unless all are zero after centring (a Q4_0 tensor), and for
+    a group that the format does not have.
     """
     assert GRID.keep is not None
     keep = GRID.keep
@@ -246,8 +248,8 @@ def _by_rows(
     group: int | None,
     at_once: int = _AT_ONCE,
 ) -> QuantisedWeight:
-    """A weight [N, K], made a few rows at a time on all processors: rows do not depend on one another, and
-    numbers of that many elements stay in the cache."""
+    """A weight [N, K], computed a few rows at a time on all processors. Rows are independent, and numbers of
+    that many elements stay in the cache."""
     N, K = shape
     step = max(1, at_once // K)
     start = one(slice(min(step, N)))
@@ -282,19 +284,19 @@ def is_uniform(array: np.ndarray) -> bool:
 def _uniform(
     value: float, n: int, k: int, form: str, group: int, scale_bits: int, minimum: bool
 ) -> QuantisedWeight:
-    """The weight [n, k] that has this value everywhere: all of its rows and groups are alike, so one is
-    quantised. The same object for equal weights."""
-    one = np.full((1, min(k, group)), value, np.float32)
-    found = quantise(one, form=form, group=group, scale_bits=scale_bits, minimum=minimum)
+    """The weight [n, k] with this value everywhere. All rows and groups are alike, so only one is quantised.
+    The same object for equal weights."""
+    row = np.full((1, min(k, group)), value, np.float32)
+    quantised = quantise(row, form=form, group=group, scale_bits=scale_bits, minimum=minimum)
 
     def spread(part: np.ndarray | None, *shape: int) -> np.ndarray | None:
         return None if part is None else np.broadcast_to(part.flat[0], shape)
 
-    groups = -(-k // (found.group or k))
-    codes, row_scale = spread(found.codes, n, k), spread(found.row_scale, n)
+    groups = -(-k // (quantised.group or k))
+    codes, row_scale = spread(quantised.codes, n, k), spread(quantised.row_scale, n)
     assert codes is not None and row_scale is not None
-    scale, minimums = spread(found.scale, n, groups), spread(found.minimum, n, groups)
-    return QuantisedWeight(codes, scale, minimums, row_scale, form, found.group)
+    scale, minimums = spread(quantised.scale, n, groups), spread(quantised.minimum, n, groups)
+    return QuantisedWeight(codes, scale, minimums, row_scale, form, quantised.group)
 
 
 def _require_float(name: str, array: np.ndarray) -> None:

@@ -1,1 +1,1 @@
-"""From text to token ids, prompts and drawn tokens."""
+"""Tokenizers, prompts, chats, and sampling of tokens."""

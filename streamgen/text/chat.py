@@ -1,9 +1,9 @@
-"""Chats as texts, by the Jinja template that a checkpoint brings.
+"""Chats as texts, by the Jinja template of a checkpoint.
 
-A template is a program of others, so it runs in Jinja's immutable sandbox: it sees the messages, as plain
-JSON, and the texts of tokens, changes nothing and reaches nothing else. What templates expect is what
-transformers gives them: blocks that take their line, loops with `break`, `raise_exception`, `strftime_now`,
-`tojson`, and the mark {% generation %} around answers, which changes nothing here.
+A template is a program from others, so it runs in Jinja's immutable sandbox. It sees the messages, as plain
+JSON, and the texts of tokens; it changes nothing and reaches nothing else. Templates get what transformers
+gives them: blocks that take their line, loops with `break`, `raise_exception`, `strftime_now`, `tojson`, and
+the mark {% generation %} around answers, which has no effect here.
 """
 
 import json
@@ -13,10 +13,11 @@ from typing import Any
 
 
 def rendered(template: str, messages: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> str:
-    """The text of a chat up to where an answer begins.
+    """The text of a chat up to the beginning of the answer.
 
-    messages: each with "role" and "content". names: of tokens, the texts that a template may ask for.
-    ValueError for messages of another form, for what the template refuses, and for one that does not work.
+    messages: each with "role" and "content". names: texts of tokens that a template may use, by name. Raises
+    ValueError for messages of another form, for messages that the template refuses, and for a template that
+    fails.
     """
     import jinja2  # 0.1 s, which only chats need
 
@@ -36,8 +37,8 @@ def rendered(template: str, messages: Sequence[Mapping[str, str]], names: Mappin
 
 
 def _checked(messages: Sequence[Mapping[str, str]]) -> Any:
-    """A copy of messages in plain JSON, which is all that a template may see. As in transformers it lacks the
-    fields that are None, on which templates fail that know none of them."""
+    """A copy of messages in plain JSON; a template sees nothing else. As in transformers, fields that are
+    None are left out, because templates that do not know them fail."""
     if isinstance(messages, (str, Mapping)) or not messages:
         raise ValueError('a chat is a list of at least one message: [{"role": "user", "content": "..."}]')
     for index, message in enumerate(messages):
@@ -52,7 +53,7 @@ def _checked(messages: Sequence[Mapping[str, str]]) -> Any:
         stated = [{k: field for k, field in message.items() if field is not None} for message in messages]
         return json.loads(json.dumps(stated))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"a message holds what is no JSON: {error}") from error
+        raise ValueError(f"a message cannot be written as JSON: {error}") from error
 
 
 def _environment() -> Any:
@@ -62,7 +63,7 @@ def _environment() -> Any:
     from jinja2.utils import Namespace
 
     class GenerationTag(Extension):
-        """{% generation %} ... {% endgeneration %} is what it holds."""
+        """{% generation %} ... {% endgeneration %} is replaced by its content."""
 
         tags = {"generation"}
 
@@ -72,7 +73,8 @@ def _environment() -> Any:
             return nodes.Scope(body, lineno=line)
 
     class Plain(Namespace):
-        """What a template keeps over a loop; names with _ would be Python's own."""
+        """Values that a template keeps during a loop. Names with _ are refused, because Python uses them
+        itself."""
 
         def __setitem__(self, name: str, value: Any) -> None:
             if name.startswith("_"):
@@ -80,10 +82,10 @@ def _environment() -> Any:
             super().__setitem__(name, value)
 
     def namespace(*given: Any, **values: Any) -> Plain:
-        found = Plain()
+        names = Plain()
         for name, value in dict(*given, **values).items():
-            found[name] = value
-        return found
+            names[name] = value
+        return names
 
     def raise_exception(message: str) -> None:
         raise TemplateError(message)
@@ -91,11 +93,11 @@ def _environment() -> Any:
     def tojson(value: Any, ensure_ascii: bool = False, **choices: Any) -> str:
         return json.dumps(value, ensure_ascii=ensure_ascii, **choices)
 
-    found = ImmutableSandboxedEnvironment(
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, "jinja2.ext.loopcontrols"]
     )
-    found.filters["tojson"] = tojson
-    found.globals["namespace"] = namespace
-    found.globals["raise_exception"] = raise_exception
-    found.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return found
+    environment.filters["tojson"] = tojson
+    environment.globals["namespace"] = namespace
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment

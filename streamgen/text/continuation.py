@@ -1,6 +1,7 @@
-"""The text that continues a prompt, piece by piece, up to where it ends.
+"""The text that continues a prompt, piece by piece, up to its end.
 
-A stop text may lie across tokens, so the end of the text is held back while it may be the beginning of one.
+A stop text may span several tokens, so the end of the text is held back while it may be the beginning of a
+stop text.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -9,15 +10,15 @@ from typing import Literal
 from streamgen.text.tokenizer import Tokenizer
 
 Ended = Literal["end", "stop", "length"]
-"""Why a text has ended: the model wrote an end token, a stop text came, or as many tokens are written as were
-asked for."""
+"""The reason why a text has ended: the model wrote an end token, a stop text came, or the requested number of
+tokens was written."""
 
 
 class Continuation:
-    """Iterate over it once: pieces of text, a character only when all of its bytes are there.
+    """An iterator over pieces of text, to be used once. A character comes when all of its bytes are there.
 
-    ids: of the tokens that continue the prompt, as they come. ends: ids that end the text, no part of it.
-    stops: texts that end it; what lies before the first of them is the text.
+    ids: of the tokens that continue the prompt, as they come. ends: ids that end the text and are not part of
+    it. stops: texts that end it; the text is everything before the first of them.
     """
 
     def __init__(
@@ -26,7 +27,7 @@ class Continuation:
         self._source, self._stream = ids, tokenizer.stream()
         self._ends, self._stops = ends, stops
         self.ids: list[int] = []
-        """Of the tokens so far, with the one that ended the text."""
+        """Ids of the tokens so far, including the one that ended the text."""
         self.ended: Ended = "length"
 
     def __iter__(self) -> Iterator[str]:
@@ -45,7 +46,7 @@ class Continuation:
             yield held
 
     def _texts(self) -> Iterator[str]:
-        """What each token completes, nothing for most parts of a character."""
+        """The characters that each token completes; empty for most parts of a character."""
         for index in map(int, self._source):
             self.ids.append(index)
             if index in self._ends:
@@ -55,7 +56,7 @@ class Continuation:
         yield self._stream.finish()
 
     def _doubtful(self, text: str) -> int:
-        """Characters at the end of a text that may be the beginning of a stop text."""
+        """The number of characters at the end of a text that may begin a stop text."""
         most = max(map(len, self._stops), default=0) - 1
         return max(
             (
@@ -68,8 +69,8 @@ class Continuation:
 
 
 def stops_of(stop: Collection[int | str] | str | None) -> tuple[frozenset[int] | None, tuple[str, ...]]:
-    """The ids and the texts of what shall end a text; None where no ids are said. TypeError for what is
-    neither, ValueError for an empty text."""
+    """The ids and the texts that end a text; None if no ids are given. Raises TypeError for other values and
+    ValueError for an empty text."""
     given = (stop,) if isinstance(stop, str) else tuple(stop or ())
     texts = tuple(part for part in given if isinstance(part, str))
     for part in given:

@@ -1,4 +1,4 @@
-"""The files of a folder that say something of its texts."""
+"""Reads the files of a folder that describe its texts."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ SETTINGS, GENERATION = "tokenizer_config.json", "generation_config.json"
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """What a file of JSON holds, nothing if there is no file; ValueError for a damaged one."""
+    """The content of a JSON file; empty if there is no file. ValueError for a damaged file."""
     if not path.is_file():
         return {}
     try:

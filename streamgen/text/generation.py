@@ -1,8 +1,8 @@
-"""What a checkpoint says of generation: the ids that end a text, and settings that change it.
+"""The generation settings of a checkpoint: ids that end a text, and settings that change it.
 
-A folder says it in generation_config.json, or, when it has none, in config.json, whose text part may be
-nested: so does transformers. A GGUF file names sampling settings in its metadata. Of all this only the ends
-are applied; the settings are kept, and a line names them, until they are computed.
+A folder has them in generation_config.json or, without that file, in config.json, whose text part may be
+nested; transformers reads them in the same way. A GGUF file has sampling settings in its metadata. Only the
+end ids are applied. Other settings are kept and named in a warning until they are supported.
 """
 
 import json
@@ -16,10 +16,10 @@ from streamgen.base.gguf_metadata import read_metadata
 from streamgen.text.folder_files import CONFIG, GENERATION, read_object
 from streamgen.text.known import SHOWN, says_nothing
 
-NESTED = ("decoder", "generator", "text_config")  # of config.json, in transformers' order
+NESTED = ("decoder", "generator", "text_config")  # inner parts of config.json, in transformers' order
 SAMPLING_KEYS = "general.sampling."  # of GGUF
 
-# By the reason, fields that change no text of greedy decoding.
+# Fields that change no text of greedy decoding, by reason.
 HARMLESS = {
     "applied: the ids end a text": ("eos_token_id",),
     "a text begins with the ids of its prompt": ("bos_token_id", "decoder_start_token_id", "pad_token_id"),
@@ -40,9 +40,9 @@ HARMLESS = {
     ),
     "keeps the order of logits that are numbers": ("renormalize_logits", "remove_invalid_values"),
 }  # fmt: skip
-# Values with which a setting changes nothing; null, false and empty are so for all of them.
+# Values with which a setting has no effect; null, false and empty have none for any setting.
 NEUTRAL: dict[str, Any] = {
-    "max_length": 20,  # what transformers takes of a file that says nothing
+    "max_length": 20,  # transformers' default
     "max_new_tokens": None,
     "min_length": 0,
     "min_new_tokens": 0,
@@ -88,7 +88,7 @@ KNOWN = frozenset([*NEUTRAL, *SAMPLING, *BEAMS, *(name for names in HARMLESS.val
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What a checkpoint says of generation. ends: ids that end a text. settings: by name, the values of those
+    """The generation settings of a checkpoint. ends: ids that end a text. settings: by name, the settings
     that change a text and are not applied."""
 
     ends: frozenset[int] = frozenset()
@@ -96,7 +96,8 @@ class Generation:
 
 
 def generation_of(path: str | Path) -> Generation:
-    """Of a folder or a GGUF file. CheckpointError for a damaged file, and for ends that are no ids."""
+    """The settings of a folder or a GGUF file. CheckpointError for a damaged file, and for ends that are not
+    ids."""
     path = Path(path)
     if not path.is_dir():
         metadata = read_metadata(path)
@@ -111,7 +112,7 @@ def generation_of(path: str | Path) -> Generation:
 
 
 def notice_of(settings: Mapping[str, Any]) -> str | None:
-    """The line that names settings which are not applied; None when there are none."""
+    """The warning that names settings that are not applied; None if there are none."""
     if not settings:
         return None
     values = ", ".join(f"{name} {_json(value)}" for name, value in settings.items())
@@ -122,7 +123,7 @@ def notice_of(settings: Mapping[str, Any]) -> str | None:
 
 
 def settings_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Of fields of generation_config.json those that change a text, unknown ones among them."""
+    """The fields of generation_config.json that change a text, unknown ones included."""
     idle = {name for names in HARMLESS.values() for name in names}
     neutral = NEUTRAL | (SAMPLING if fields.get("do_sample") else {})
     if not _is(fields.get("num_beams"), 1):
@@ -143,7 +144,7 @@ def _is(value: Any, neutral: Any) -> bool:
 
 
 def _of_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of generation in config.json, those of its text part where the outer ones are unset."""
+    """The generation fields in config.json; those of its text part fill in unset ones."""
     nested: Any = next((config[name] for name in NESTED if config.get(name)), {})
     parts = (nested if isinstance(nested, Mapping) else {}, config)
     return {name: part[name] for part in parts for name in part if name in KNOWN and part[name] is not None}
@@ -158,6 +159,6 @@ def _stated(fields: Mapping[str, Any], where: str) -> Generation:
 
 
 def _json(value: Any) -> str:
-    """A value in a line; numbers of GGUF are float32, of which six digits are meant."""
+    """A value for a message; GGUF numbers are float32, so six digits are shown."""
     text = f"{value:.6g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

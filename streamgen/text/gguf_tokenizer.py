@@ -1,6 +1,6 @@
 """The tokenizer that the metadata of a GGUF file describes.
 
-`tokenizer.ggml.model` names one of two kinds, and each is built of parts of the library `tokenizers`:
+`tokenizer.ggml.model` names one of two kinds. Each is built from parts of the library `tokenizers`:
 
     gpt2    byte-level BPE (Radford et al., Language models are unsupervised multitask learners, 2019). The
             file has merges by rank, and in `tokenizer.ggml.pre` the name of a rule that cuts a text into
@@ -10,10 +10,10 @@
             scores: of all neighbours whose union is a token, those of the greatest score are joined first,
             which is a merge of each pair that makes a token, ranked by its score
 
-The types of tokens say what is found in a text before it is cut: control tokens (<|im_end|>) and user-defined
-ones (runs of newlines), the longest first. What a file leaves out is as llama.cpp has it: a text of kind
-llama begins with its start token, and so does one of Llama 3. A text ends with the tokens that a file names
-and with those that have a name of `ENDS`. A field that is in none of the tables here is refused.
+The types of tokens decide which tokens are found in a text before it is cut: control tokens (<|im_end|>) and
+user-defined ones (runs of newlines), the longest first. Missing fields have llama.cpp's defaults: a text of
+kind llama begins with its start token, and so does a text of Llama 3. A text ends with the tokens that a file
+names and with those whose name is in `ENDS`. A field that is in none of the tables here is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ NAMES = {
     "bos": "bos",
     "eos": "eos",
     "unk": "unknown",
-    "sep": "seperator",  # so GGUF spells it
+    "sep": "seperator",  # GGUF spells it this way
     "pad": "padding",
     "cls": "cls",
     "mask": "mask",
@@ -48,7 +48,7 @@ ENDS = (
     "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>",
     "<|END_OF_TURN_TOKEN|>", "<|end_of_turn|>", "<|endofturn|>",
 )  # fmt: skip
-END_OF_CHANNEL = "<|end|>"  # ends no text where one of these stands beside it
+END_OF_CHANNEL = "<|end|>"  # ends no text if the vocabulary has one of these
 ENDS_OF_CHANNELS = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
 KEEPS_SPACES = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3's control tokens
 
@@ -58,7 +58,7 @@ COMPUTED = {
     *(f"{PLACE}{name}" for name in ("model", "pre", "tokens", "token_type", "scores", "merges", *FLAGS)),
     *(f"{PLACE}{name}_token_id" for name in (*NAMES.values(), *NAMED_ENDS)),
 }
-# By the reason, fields that change no id and no text.
+# Fields that change no id and no text, by reason.
 HARMLESS = {
     "fills in the middle of a text, which nothing here does": tuple(
         f"{PLACE}{name}_token_id"
@@ -74,7 +74,7 @@ HARMLESS = {
 
 @dataclass(frozen=True)
 class _Fields:
-    """The fields tokenizer.ggml.*, checked where they are asked for."""
+    """The fields tokenizer.ggml.*, each checked when it is read."""
 
     metadata: Mapping[str, Any]
     ids: Mapping[str, int] = field(init=False)
@@ -86,14 +86,17 @@ class _Fields:
             raise ValueError("two ids have the same token" if tokens else "there are no tokens")
 
     def needed(self, name: str, kind: type | None = None, of_each: bool = False) -> Any:
-        """kind: of a list's values. of_each: the list has one for each token."""
+        """A field that must be there. kind: of a list's values. of_each: the list has one value for each
+        token."""
         value = self.metadata.get(f"tokenizer.ggml.{name}")
         if value is None:
             raise ValueError(f"there is no field tokenizer.ggml.{name}, hence no tokenizer")
-        if kind and not (isinstance(value, list) and all(isinstance(one, kind) for one in value)):
-            raise ValueError(f"the field tokenizer.ggml.{name} is no list of {kind.__name__}")
+        if kind and not (isinstance(value, list) and all(isinstance(element, kind) for element in value)):
+            raise ValueError(f"the field tokenizer.ggml.{name} is not a list of {kind.__name__}")
         if of_each and len(value) != len(self.ids):
-            raise ValueError(f"there are {len(self.ids)} tokens and {len(value)} of tokenizer.ggml.{name}")
+            raise ValueError(
+                f"there are {len(self.ids)} tokens, but {len(value)} values in tokenizer.ggml.{name}"
+            )
         return value
 
     def flag(self, name: str, default: bool) -> bool:
@@ -105,7 +108,7 @@ class _Fields:
         return value
 
     def token(self, name: str) -> str | None:
-        """The token of tokenizer.ggml.{name}_token_id."""
+        """The token with the id in tokenizer.ggml.{name}_token_id."""
         index = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
         if index is None:
             return None
@@ -114,19 +117,19 @@ class _Fields:
         return self.needed("tokens")[index]
 
     def added(self, name: str, default: bool) -> str | None:
-        """The token that is put to every text, if tokenizer.ggml.add_{name}_token says so."""
+        """The token that is added to every text, if tokenizer.ggml.add_{name}_token is true."""
         if not self.flag(f"add_{name}_token", default):
             return None
         if (token := self.token(name)) is None:
             raise ValueError(
-                f"every text takes the {name} token, but there is no field tokenizer.ggml.{name}_token_id"
+                f"every text gets the {name} token, but the field tokenizer.ggml.{name}_token_id is missing"
             )
         return token
 
 
 def gguf_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
-    """metadata: values by name. ValueError for one that is missing, wrong or not known, for another kind of
-    tokenizer and for an unknown pre-tokenizer."""
+    """The tokenizer. metadata: values by name. Raises ValueError for a value that is missing, wrong or
+    unknown, for another kind of tokenizer and for an unknown pre-tokenizer."""
     kind = metadata.get("tokenizer.ggml.model")
     builders: dict[Any, Callable[[_Fields], tuple[Library, bool]]] = {
         "gpt2": _byte_level,
@@ -175,7 +178,7 @@ def _byte_level(fields: _Fields) -> tuple[Library, bool]:
 
 
 def _sentence_piece(fields: _Fields) -> tuple[Library, bool]:
-    """The same, of the other kind; merges that a file has beside the scores are idle."""
+    """The same for the kind llama; merges that a file has in addition to scores are not used."""
     if (name := fields.metadata.get(f"{PLACE}pre")) not in (None, "", "default"):
         raise ValueError(f"the pre-tokenizer is {name!r}; of the kind 'llama' only 'default' is known")
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
@@ -191,7 +194,8 @@ def _sentence_piece(fields: _Fields) -> tuple[Library, bool]:
 
 
 def _merges(fields: _Fields) -> list[tuple[str, str]]:
-    """Pairs of tokens that make a token, the greatest score first; of one token, the longest first part."""
+    """Pairs of tokens that make a token, the greatest score first; for one token, the longest first part
+    first."""
     scores = fields.needed("scores", float, of_each=True)
     types = fields.needed("token_type", int, of_each=True)
     normal = [token for token, index in fields.ids.items() if types[index] == NORMAL]
@@ -211,9 +215,9 @@ def _model(fields: _Fields, merges: list[tuple[str, str]], **choices: bool) -> B
 
 
 def _add_tokens(library: Library, fields: _Fields, types: list[int], names: Mapping[str, str]) -> None:
-    """Tokens that are found before a text is cut: as transformers has it those with names, too.
+    """Tokens that are found before a text is cut; as in transformers, named tokens are among them.
 
-    Phi-3's control tokens but some take the spaces behind them; of that a file says nothing.
+    Most control tokens of Phi-3 include the spaces after them, although the file does not say so.
     """
     phi3 = fields.metadata.get("general.architecture") == "phi3" and fields.needed("model") == "llama"
     special, others = [], []
@@ -230,8 +234,8 @@ def _add_tokens(library: Library, fields: _Fields, types: list[int], names: Mapp
 
 
 def _ends(fields: _Fields, types: list[int]) -> set[int]:
-    """Ids that end a text: of tokens that the file names, and of those with a name of `ENDS`, unless they are
-    words of the vocabulary."""
+    """Ids that end a text: of tokens that the file names, and of tokens whose name is in `ENDS`, unless these
+    are words of the vocabulary."""
     named = {token for name in NAMED_ENDS if (token := fields.token(name)) is not None}
     known = {token for token in ENDS if token in fields.ids and types[fields.ids[token]] != NORMAL}
     if any(ends <= known for ends in ENDS_OF_CHANNELS):

@@ -1,8 +1,8 @@
-"""What a reader of tokenizer files knows of the fields that it is given.
+"""Checks the fields of tokenizer files against those that a reader knows.
 
-A reader names the fields that it computes with and those that cannot change a text, each with the reason. A
-value that says nothing may stand in any field. All else is refused by name: a field that is dropped in
-silence would be a text that differs in silence.
+A reader names the fields that it uses and the fields that cannot change a text, each with the reason. Any
+field may have a value without effect. All other fields are refused by name, because ignoring a field could
+change a text without a message.
 """
 
 from collections.abc import Collection, Mapping
@@ -12,12 +12,12 @@ SHOWN = 60  # characters of a value that a message holds
 
 
 def says_nothing(value: Any) -> bool:
-    """Whether a value is none, false or empty. 0 is a number, and may be an id."""
+    """Whether a value is null, false or empty. 0 is a number, and may be an id."""
     return value is None or value is False or (isinstance(value, (str, list, dict)) and not value)
 
 
 def shown(value: Any) -> str:
-    """A value as a message holds it, cut where it is long."""
+    """A value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
@@ -30,10 +30,10 @@ def require_known(
     allowed: Mapping[str, Collection[Any]],
     harmless: Mapping[str, Collection[str]],
 ) -> None:
-    """ValueError for the first field that is not known, or has a value that is not.
+    """Raise ValueError for the first field that is unknown, or that has an unknown value.
 
-    where: the file that the message names. computed: fields that the reader itself checks. allowed: values of
-    fields that are known with these only. harmless: by the reason, fields that change no text.
+    where: the file, for the message. computed: fields that the reader checks itself. allowed: by field, its
+    only known values. harmless: by reason, fields that change no text.
     """
     idle = {name for names in harmless.values() for name in names}
     for name, value in fields.items():

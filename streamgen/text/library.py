@@ -1,7 +1,7 @@
-"""What is asked of the library `tokenizers`, and how its failures are told.
+"""The use of the library `tokenizers`, and the messages for its failures.
 
-It is written in Rust. Of a damaged description some parts raise a bare Exception, some panic, which reaches
-Python as a BaseException of no name; here both are a ValueError.
+The library is written in Rust. For a damaged description some parts raise a bare Exception; some panic, which
+reaches Python as a nameless BaseException. Both become a ValueError here.
 """
 
 import json
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Library
 
 @contextmanager
 def told(what: str) -> Iterator[None]:
-    """Failures of the library in here are a ValueError: `what`, and what the library says."""
+    """Turn failures of the library within a block into a ValueError: `what`, and the library's message."""
     try:
         yield
     except BaseException as error:
@@ -31,13 +31,13 @@ def read(path: Path) -> Library:
 
 
 def described(**parts: Any) -> Library:
-    """A tokenizer of parts in the library's JSON (normalizer, pre_tokenizer, decoder), without tokens."""
+    """A tokenizer from parts in the library's JSON (normalizer, pre_tokenizer, decoder), without tokens."""
     model = {"type": "BPE", "vocab": {}, "merges": []}
     return Library.from_str(json.dumps({"version": "1.0", "added_tokens": [], "model": model, **parts}))
 
 
 def surround(library: Library, before: str | None, after: str | None) -> None:
-    """Every text begins with one token and ends with another, if they are given."""
+    """Make every text begin with one token and end with another, if these are given."""
     text = {"Sequence": {"id": "A", "type_id": 0}}
     pieces = [{"SpecialToken": {"id": token, "type_id": 0}} if token else None for token in (before, after)]
     special = {

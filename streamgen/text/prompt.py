@@ -1,4 +1,4 @@
-"""What may be appended to a text, of golden models and of accelerators alike."""
+"""The check of ids that are appended to a text, for golden models and accelerators alike."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from numpy import ndarray
 def checked_ids(
     ids: Sequence[int] | ndarray, vocabulary: int, context: int, position: int = 0, room: int = 0
 ) -> ndarray:
-    """ids as an int64 array [tokens], to be appended to a text of `position` tokens.
+    """ids as an int64 array [tokens], to append to a text of `position` tokens.
 
-    ValueError or TypeError unless there is one at least, all are below `vocabulary`, and they and `room` more
-    stay inside the context.
+    Raises ValueError or TypeError unless there is at least one id, all ids are below `vocabulary`, and the
+    text with them and `room` more tokens fits the context.
     """
     array = np.asarray(ids)
     if array.ndim != 1 or not array.size:
@@ -30,13 +30,13 @@ def checked_ids(
 
 
 def require_integers(ids: ndarray) -> None:
-    """TypeError for ids of another type."""
+    """Raise TypeError for ids that are not integers."""
     if ids.dtype.kind not in "iu":
         raise TypeError(f"ids are {ids.dtype}; integers are needed")
 
 
 def require_known(ids: ndarray, vocabulary: int) -> None:
-    """ValueError names the first id outside the vocabulary."""
+    """Raise ValueError with the first id outside the vocabulary."""
     wrong = np.flatnonzero((ids < 0) | (ids >= vocabulary))
     if wrong.size:
         raise ValueError(f"ids[{wrong[0]}] is {ids[wrong[0]]}; ids are 0 to {vocabulary - 1}")

@@ -1,4 +1,4 @@
-"""The next token from logits: greedy, or drawn at a temperature from the most likely ones.
+"""The next token from logits: greedy, or drawn at a temperature from the most likely tokens.
 
     temperature 0      the greatest logit; of equal ones the lowest id
     temperature t      p = softmax(logits / t), in float64; then, in this order,
@@ -6,8 +6,8 @@
       top_p            of these the fewest, most likely first, whose share of p reaches top_p
                        (Holtzman et al., The curious case of neural text degeneration, 2020)
 
-Equal logits rank by id, the lower first. What is left is drawn by one number of a seeded generator (PCG64 of
-numpy) a token, so a seed, the logits and these rules fix a text.
+Equal logits rank by id, the lower first. From the remaining ids one is drawn, with one number per token of a
+seeded generator (PCG64 of numpy). A seed, the logits and these rules therefore determine a text.
 """
 
 import numpy as np
@@ -15,10 +15,10 @@ from numpy import ndarray
 
 
 class Sampler:
-    """logits -> id. ValueError or TypeError names an argument that is out of range.
+    """Chooses ids from logits. Raises ValueError or TypeError for an argument out of range.
 
-    temperature: 0 is greedy; a top_k, or a top_p below 1, would do nothing then and is refused. top_k: None
-    for all. top_p: above 0 to 1. seed: None for another one each time.
+    temperature: 0 is greedy; top_k, and top_p below 1, then have no effect and are refused. top_k: None for
+    all ids. top_p: above 0, at most 1. seed: None for a different one each time.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Sampler:
         if self._temperature == 0:
             return int(logits.argmax())
         order = np.argsort(-logits, kind="stable")[: self._top_k]
-        with np.errstate(over="ignore"):  # at a tiny temperature others are infinitely far away
+        with np.errstate(over="ignore"):  # at a tiny temperature all other logits become -inf
             share = np.exp((logits[order] - greatest) / self._temperature)
         total = np.cumsum(share / share.sum())
         count = 1 + int(np.searchsorted(total[:-1], self._top_p))

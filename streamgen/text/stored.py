@@ -1,7 +1,7 @@
-"""What a written language model says of its texts: configuration, vocabulary, tokenizer.
+"""The text part of a written language model: configuration, vocabulary, tokenizer.
 
-Configuration and vocabulary are in model.json, a tokenizer in the files in which transformers keeps it, so
-that others can read it. All of it is data: nothing in it runs but templates of chats, in a sandbox.
+Configuration and vocabulary are in model.json. A tokenizer is in the files that transformers uses, so other
+programs can read it. All of it is data; only chat templates run, in a sandbox.
 """
 
 import json
@@ -22,9 +22,9 @@ NO_TOKENIZER = "this model came without a tokenizer"
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """What a language model knows of texts. vocabulary: ids are below it. tokenizer: None when there is none,
-    for the reason `missing`; ValueError for one of a larger vocabulary. settings: by name, the checkpoint's
-    settings of generation that change a text and are not applied."""
+    """The text part of a language model. vocabulary: all ids are below it. tokenizer: None if there is none,
+    for the reason in `missing`; ValueError if its vocabulary is larger. settings: by name, the checkpoint's
+    generation settings that change a text and are not applied."""
 
     vocabulary: int
     tokenizer: Tokenizer | None
@@ -37,12 +37,12 @@ class Text:
 
     @property
     def notice(self) -> str | None:
-        """The line that names `settings`; None when there are none."""
+        """The warning that names `settings`; None if there are none."""
         return notice_of(self.settings)
 
 
 def write_text(text: Text, config: Mapping[str, Any], folder: Path) -> None:
-    """Write it into an existing folder. config: the fields of the configuration."""
+    """Write the text part into an existing folder. config: the fields of the configuration."""
     missing = text.missing if text.tokenizer is None else None
     notes = {"config": config, "vocabulary": text.vocabulary, "missing": missing}
     (folder / MODEL).write_text(json.dumps(notes) + "\n")
@@ -53,8 +53,8 @@ def write_text(text: Text, config: Mapping[str, Any], folder: Path) -> None:
 
 
 def read_text(folder: Path) -> tuple[Text, dict[str, Any]]:
-    """What `write_text` wrote, and the fields of the configuration. ValueError when they cannot be read or
-    are those of another tokenizer, CheckpointError when that cannot be read."""
+    """The text part that `write_text` wrote, and the fields of the configuration. ValueError if they cannot
+    be read or belong to another tokenizer; CheckpointError if the tokenizer cannot be read."""
     try:
         notes = parsed(read_file(folder, MODEL))
         missing, config = notes["missing"], dict(notes["config"])
@@ -71,7 +71,7 @@ def read_text(folder: Path) -> tuple[Text, dict[str, Any]]:
 
 
 def text_files(folder: Path) -> list[str]:
-    """Names of the files in a folder that `write_text` wrote; none if it holds no language model."""
+    """Names of the files in a folder that `write_text` wrote; empty if the folder holds no language model."""
     if not (folder / MODEL).is_file():
         return []
     return [name for name in (MODEL, TOKENIZER, SETTINGS, GENERATION) if (folder / name).is_file()]

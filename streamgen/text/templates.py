@@ -1,8 +1,8 @@
-"""The templates of chats that a checkpoint brings, by their names.
+"""The chat templates of a checkpoint, by name.
 
-In a folder files win: chat_template.jinja, which is called default, and those of additional_chat_templates;
-where there are none, it is the field chat_template of tokenizer_config.json. A GGUF file has
-tokenizer.chat_template, which is called default, and tokenizer.chat_template.NAME.
+In a folder the files have priority: chat_template.jinja, which is named default, and those of
+additional_chat_templates. Without these files, the field chat_template of tokenizer_config.json is read. A
+GGUF file has tokenizer.chat_template, which is named default, and tokenizer.chat_template.NAME.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ LIST = "tokenizer.chat_templates"  # the names of those that are not called defa
 
 
 def templates_of_folder(folder: Path, field: Any) -> dict[str, str]:
-    """field: chat_template of tokenizer_config.json. ValueError for one that holds no templates."""
+    """The templates of a folder. field: chat_template of tokenizer_config.json. ValueError if it holds no
+    templates."""
     others = sorted(path for path in (folder / FOLDER).glob("*.jinja") if path.is_file())
     files = {path.name.removesuffix(".jinja"): path for path in others}
     if (folder / FILE).is_file():
@@ -43,12 +44,12 @@ def templates_of_folder(folder: Path, field: Any) -> dict[str, str]:
 
 
 def names_template(key: str) -> bool:
-    """Whether a field of GGUF is of templates."""
+    """Whether a field of GGUF belongs to the templates."""
     return key in (KEY, LIST) or key.startswith(f"{KEY}.")
 
 
 def templates_of_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """ValueError for a template that is no text."""
+    """Raise ValueError for a template that is not a text."""
     templates: dict[str, str] = {}
     for key, value in metadata.items():
         if names_template(key) and key != LIST and value is not None:
@@ -59,7 +60,7 @@ def templates_of_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def chosen(templates: Mapping[str, str], name: str | None) -> str:
-    """The template of a name, without one the default; ValueError when there is none."""
+    """The template with a name, or the default template; ValueError if there is none."""
     if not templates:
         raise ValueError("the tokenizer has no chat template; give a text")
     if (name or DEFAULT) in templates:

@@ -1,7 +1,7 @@
-"""What each id of a tokenizer stands for, in bytes of UTF-8, read out of its decoder.
+"""The UTF-8 bytes of each id of a tokenizer, read from its decoder.
 
-The library decodes whole texts, and its own stream fails where bytes are no UTF-8; bytes are right for both.
-Two kinds of decoders are known, and say so of a token:
+The library decodes whole texts, and its own stream fails on bytes that are not UTF-8; bytes serve both uses.
+Two kinds of decoders are known. Their steps act on a token as follows:
 
     ByteLevel      its characters are bytes in the alphabet of GPT-2; an added token is a text as it stands
     Replace        a text in it becomes another, "▁" a space
@@ -23,7 +23,8 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _alphabet() -> dict[str, int]:
-    """GPT-2's characters for the bytes: printable ones for themselves, the others from 256 on."""
+    """GPT-2's characters for the bytes: printable bytes are themselves, the others are characters from 256
+    on."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -34,34 +35,37 @@ ALPHABET = _alphabet()
 
 @dataclass(frozen=True)
 class TokenBytes:
-    """by_id: of each id; nothing for an id without a token. spaces: how many a text loses at its start."""
+    """by_id: bytes of each id; empty for an id without a token. spaces: the number of spaces that a text
+    loses at its start."""
 
     by_id: tuple[bytes, ...]
     spaces: int = 0
 
 
 def token_bytes(library: Library) -> TokenBytes:
-    """ValueError for a decoder that is not known, and when two tokens have the same id."""
+    """The bytes of a tokenizer. ValueError for an unknown decoder, and if two tokens have the same id."""
     ids = library.get_vocab()
     tokens = {index: token for token, index in ids.items()}
     if not tokens or len(tokens) != len(ids):
         raise ValueError("two tokens have the same id" if tokens else "there are no tokens")
     steps = _steps(library)
     added = library.get_added_tokens_decoder()
-    tokens |= {index: library.id_to_token(index) or "" for index in added}  # as the normaliser leaves them
+    tokens |= {
+        index: library.id_to_token(index) or "" for index in added
+    }  # in the form that the normaliser makes
     size = max(tokens) + 1
     if [step["type"] for step in steps] == ["ByteLevel"]:
-        found = {i: t.encode() if i in added else _bytes_in_characters(t) for i, t in tokens.items()}
-        return TokenBytes(tuple(found.get(i, b"") for i in range(size)))
+        by_id = {i: t.encode() if i in added else _bytes_in_characters(t) for i, t in tokens.items()}
+        return TokenBytes(tuple(by_id.get(i, b"") for i in range(size)))
     replaced, spaces = _replacements(steps)
     fallback = any(step["type"] == "ByteFallback" for step in steps)
-    found = {index: _bytes_in_names(token, replaced, fallback) for index, token in tokens.items()}
-    return TokenBytes(tuple(found.get(i, b"") for i in range(size)), spaces)
+    by_id = {index: _bytes_in_names(token, replaced, fallback) for index, token in tokens.items()}
+    return TokenBytes(tuple(by_id.get(i, b"") for i in range(size)), spaces)
 
 
 def _steps(library: Library) -> list[Any]:
     if library.decoder is None:
-        raise ValueError("there is no decoder, which says how tokens become a text")
+        raise ValueError("there is no decoder, so tokens cannot become a text")
     described = json.loads(library.decoder.__getstate__())
     steps = described["decoders"] if described["type"] == "Sequence" else [described]
     for step in steps:
@@ -78,7 +82,7 @@ def _steps(library: Library) -> list[Any]:
 
 
 def _replacements(steps: list[Any]) -> tuple[Mapping[str, str], int]:
-    """Texts in tokens and what stands for them, and how many spaces a text loses at its start."""
+    """Texts in tokens with their replacements, and the number of spaces that a text loses at its start."""
     replaced, spaces = {}, 0
     for step in steps:
         if step["type"] == "Replace":

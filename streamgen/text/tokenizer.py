@@ -1,11 +1,12 @@
 """The tokenizer of a checkpoint: text to ids and back.
 
-The library `tokenizers` makes ids of a text, as the checkpoint's own tokenizer did: its normaliser, its
-pre-tokenizer, its merges, its added tokens. Ids become a text by the bytes that each stands for
+The library `tokenizers` makes ids from a text, as the checkpoint's own tokenizer did: with its normaliser,
+its pre-tokenizer, its merges and its added tokens. Ids become a text through their bytes
 (`text.token_bytes`), so a text can be written while its ids come.
 
-A tokenizer is kept as transformers keeps it, in tokenizer.json, tokenizer_config.json (the texts of some
-tokens, the chat template) and generation_config.json (the ids that end a text), and is data: nothing runs.
+A tokenizer is stored as transformers stores it, in tokenizer.json, tokenizer_config.json (texts of some
+tokens, the chat template) and generation_config.json (ids that end a text). These files are data; no code
+runs.
 """
 
 import codecs
@@ -28,9 +29,9 @@ from streamgen.text.token_bytes import token_bytes
 class Tokenizer:
     """Text to ids and back.
 
-    library: what makes ids of a text, and is from here on ours. ends: ids that end a text. templates: of
-    chats, in Jinja, by name. names: the texts of tokens by what templates call them ("bos_token"). ValueError
-    for a decoder that is not known (`text.token_bytes`) and for ids outside the vocabulary.
+    library: makes ids from a text; this object takes it over. ends: ids that end a text. templates: Jinja
+    chat templates by name. names: the texts of tokens by their names in templates ("bos_token"). Raises
+    ValueError for an unknown decoder (`text.token_bytes`) and for ids outside the vocabulary.
     """
 
     def __init__(
@@ -55,24 +56,24 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """Ids are below it."""
+        """All ids are below this number."""
         return self._size
 
     def of_model(self, vocabulary: int) -> "Tokenizer":
-        """The same for a model of so many ids: those without a token write nothing, and a text with an added
-        token beyond them is refused; Gemma's tokenizer has one for images.
+        """The tokenizer for a model of `vocabulary` ids. Ids without a token write nothing, and a text with
+        an added token beyond the ids is refused; Gemma's tokenizer has such a token for images.
 
-        ValueError when other tokens are beyond them, too: then the tokenizer is of another model.
+        Raises ValueError if other tokens are beyond the ids too: the tokenizer is then of another model.
         """
         tokens = self._library.get_vocab_size(with_added_tokens=False)
         if vocabulary < tokens:
             raise ValueError(f"the tokenizer has {tokens} tokens, the vocabulary of the model {vocabulary}")
-        found = copy.copy(self)
-        found._size = vocabulary
-        return found
+        resized = copy.copy(self)
+        resized._size = vocabulary
+        return resized
 
     def id_of(self, token: str) -> int:
-        """The id of a token as the vocabulary writes it; ValueError when there is none."""
+        """The id of a token, as written in the vocabulary; ValueError if there is none."""
         index = self._library.token_to_id(token)
         if index is None:
             raise ValueError(f"there is no token {token!r}")
@@ -81,9 +82,10 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = True, whole: bool = True) -> list[int]:
         """The ids of a text.
 
-        special: whether the text of a control token is that token; if not it is a text like any other.
-        whole: with the tokens that begin and end a text, where the model has such. TypeError unless text is
-        a str, ValueError for a surrogate in it, which UTF-8 cannot hold, and a token that the model lacks.
+        special: whether the text of a control token becomes that token; otherwise it is plain text. whole:
+        add the tokens that begin and end a text, if the model has such tokens. Raises TypeError unless text
+        is a str, and ValueError for a surrogate in it, which UTF-8 cannot hold, and for a token that the
+        model lacks.
         """
         if not isinstance(text, str):
             raise TypeError(f"text is a {type(text).__name__}; a str is needed")
@@ -101,29 +103,31 @@ class Tokenizer:
         return ids
 
     def chat(self, messages: Sequence[Mapping[str, str]], *, template: str | None = None) -> list[int]:
-        """The ids of a chat, up to where the model's answer begins, by a template of the checkpoint.
+        """The ids of a chat, up to the beginning of the model's answer, by a template of the checkpoint.
 
-        messages: each with "role" ("system", "user", "assistant") and "content". As everywhere, control
-        tokens in a message are control tokens. template: its name, when the checkpoint has several and not
-        the one called default is meant. ValueError without such a template, and for what it refuses.
+        messages: each with "role" ("system", "user", "assistant") and "content". Control tokens in a message
+        are control tokens, as in any text. template: its name, if the checkpoint has several and the one
+        named default is not wanted. Raises ValueError without such a template, and for messages that the
+        template refuses.
         """
         text = rendered(chosen(self.templates, template), messages, self.names)
         return self.encode(text, whole=False)
 
     def decode(self, ids: Iterable[int], *, special: bool = True) -> str:
-        """The text of ids; special: with that of control tokens. Bytes that are no UTF-8 become U+FFFD.
+        """The text of ids. special: include the text of control tokens. Bytes that are not UTF-8 become
+        U+FFFD.
 
-        ValueError for an unknown id.
+        Raises ValueError for an unknown id.
         """
         stream = TextStream(self, special, self._bytes.spaces)
         return "".join(stream.push(index) for index in ids) + stream.finish()
 
     def stream(self, *, special: bool = False) -> "TextStream":
-        """Text out of ids that come one by one and continue a text: a first space stays."""
+        """A decoder for ids that come one by one and continue a text; a first space is kept."""
         return TextStream(self, special)
 
     def bytes_of(self, index: int, *, special: bool = True) -> bytes:
-        """What an id stands for; ValueError for an unknown one."""
+        """The bytes of an id; ValueError for an unknown id."""
         if not 0 <= index < self._size:
             raise ValueError(f"{index} is not an id; they are 0 to {self._size - 1}")
         if index >= len(self._bytes.by_id) or (not special and index in self._special):
@@ -131,9 +135,9 @@ class Tokenizer:
         return self._bytes.by_id[index]
 
     def write(self, folder: Path, generation: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Three files in a folder, from which `load_tokenizer`, and transformers, read it again.
+        """Write three files into a folder; `load_tokenizer` and transformers can read them.
 
-        generation: fields of generation_config.json beside the ends.
+        generation: further fields of generation_config.json.
         """
         settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         own = {name: text for name, text in self.names.items() if not name.endswith("_token")}
@@ -152,21 +156,21 @@ class Tokenizer:
 
 
 class TextStream:
-    """Text out of ids, a character only when all of its bytes are there."""
+    """Makes text from ids; a character comes when all of its bytes are there."""
 
     def __init__(self, tokenizer: Tokenizer, special: bool, spaces: int = 0) -> None:
         self._tokenizer, self._special, self._spaces = tokenizer, special, spaces
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, index: int) -> str:
-        """The characters that an id completes; ValueError for an unknown one."""
+        """The characters that an id completes; ValueError for an unknown id."""
         data = self._tokenizer.bytes_of(int(index), special=self._special)
         while data and self._spaces:
             self._spaces, data = (self._spaces - 1, data[1:]) if data[:1] == b" " else (0, data)
         return self._decoder.decode(data)
 
     def finish(self) -> str:
-        """U+FFFD if the bytes of a character are missing, else nothing; the stream can begin again."""
+        """U+FFFD if the bytes of a character are missing, else nothing. The stream can then begin again."""
         rest = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return rest

@@ -1,8 +1,8 @@
-"""Classes of transformers that build a tokenizer anew, of the tokens and merges of tokenizer.json alone.
+"""Classes of transformers that build a tokenizer from only the tokens and merges of tokenizer.json.
 
-Most folders are read by the class that takes tokenizer.json as it is. Which class reads a folder, and what it
-builds, decides its ids, so both are as transformers has them: normaliser, pre-tokenizer, decoder, the
-options of the BPE, and the names of tokens that tokenizer_config.json leaves out.
+Most folders are read by the class that uses tokenizer.json unchanged. The class of a folder and the parts
+that it builds decide the ids, so both follow transformers: normaliser, pre-tokenizer, decoder, the options of
+the BPE, and the names of tokens that tokenizer_config.json leaves out.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from streamgen.text.words import SPACE, WORDS
 
 AS_IS = ("TokenizersBackend", "PreTrainedTokenizer", "PythonBackend", "BloomTokenizer")
 
-# Types of models of which tokenizer.json is read as it is, whatever class the folder names.
+# Types of models whose tokenizer.json is read unchanged, for any class that the folder names.
 _AS_IS = """
     EvollaModel arctic aria beam bigbird_pegasus camembertv2-base canary chatlm cohere_asr ernie4_5
     ernie4_5_moe flex_olmo fuyu glm glm4 glm4_moe glm4_moe_lite glm4v glm4v_moe glm_image glmasr got_ocr2
@@ -28,7 +28,7 @@ _AS_IS = """
     xlm-roberta-xl
 """
 MODELS_AS_IS = frozenset(_AS_IS.split())
-# Types of models of which a class that is not known here reads a folder that names none.
+# Types of models for which a class that is unknown here reads a folder without a class name.
 _OF_OTHER_CLASSES = """
 aimv2 albert align bark bart barthez bartpho bert bert-generation bert-japanese bertweet big_bird biogpt
 blenderbot blenderbot-small blip bridgetower bros byt5 camembert canine chinese_clip clap clip clipseg
@@ -47,7 +47,7 @@ vits wav2vec2 wav2vec2-bert wav2vec2-conformer wav2vec2_phoneme whisper xclip xg
 xmod yoso
 """
 MODELS_OF_OTHER_CLASSES = frozenset(_OF_OTHER_CLASSES.split())
-# Types of models of which the class here reads a folder that names none.
+# Types of models for which this class reads a folder without a class name.
 MODELS_OF_CLASSES = {
     name: kind
     for kind, names in {
@@ -66,19 +66,19 @@ MODELS_OF_CLASSES = {
     }.items()
     for name in names.split()
 }
-# Types of models of which that class reads every folder, since folders name wrong ones.
+# Types of models for which this class reads every folder, because folders name wrong classes.
 CORRECTED = ("hyperclovax_vision_v2", "qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerClass:
-    """What one class builds.
+    """The parts that one class builds.
 
-    names: of tokens that a folder does not name. parts: in the library's JSON those that it builds, of the
+    names: of tokens that a folder does not name. parts: makes the built parts in the library's JSON from the
     fields add_prefix_space (whether a space is put before a text) and legacy of tokenizer_config.json. model:
-    options of the BPE. unknown: whether the BPE has an unknown token. again: whether it adds tokens with
-    names again, without the spaces that they take. starts: whether it keeps what tokenizer.json puts before
-    and behind a text.
+    options of the BPE. unknown: whether the BPE has an unknown token. again: whether it adds named tokens
+    again, without the spaces that they take. starts: whether it keeps the tokens that tokenizer.json adds
+    before and after a text.
     """
 
     names: Mapping[str, str]
@@ -90,7 +90,7 @@ class TokenizerClass:
 
     def built(self, written: Mapping[str, Any], fields: Mapping[str, Any], unknown: str | None) -> Any:
         """The library's JSON, without added tokens. written: tokenizer.json. fields: tokenizer_config.json.
-        unknown: the unknown token. ValueError for another model than BPE."""
+        unknown: the unknown token. ValueError for other models than BPE."""
         model = written["model"]
         if model.get("type", "BPE") != "BPE" or not {"vocab", "merges"} <= model.keys():
             raise ValueError(
@@ -113,10 +113,11 @@ class TokenizerClass:
 
 
 def class_of(fields: Mapping[str, Any], config: Mapping[str, Any], byte_level: bool) -> str | None:
-    """The name of the class that builds a folder's tokenizer, None for the one that reads it as it is.
+    """The name of the class that builds a folder's tokenizer; None for the class that reads tokenizer.json
+    unchanged.
 
     fields, config: of tokenizer_config.json and config.json. byte_level: whether tokenizer.json names
-    ByteLevel, which Llama's class cannot be meant to build. ValueError for a class that is not known.
+    ByteLevel; Llama's class cannot be meant then. ValueError for an unknown class.
     """
     named = fields.get("tokenizer_class") or config.get("tokenizer_class")
     kind = config.get("model_type")

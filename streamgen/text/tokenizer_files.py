@@ -1,10 +1,10 @@
-"""The tokenizers of checkpoints: of a GGUF file (`text.gguf_tokenizer`), and of a folder with tokenizer.json.
+"""Tokenizers of checkpoints: of a GGUF file (`text.gguf_tokenizer`) or of a folder with tokenizer.json.
 
-A folder as transformers writes it has the tokenizer in tokenizer.json, the format of the library
-`tokenizers`: with the tokens that are put before and behind a text, whatever tokenizer_config.json says of
-them. That one says what tokens are called, which are added, and which class builds the tokenizer
-(`text.tokenizer_settings`, `text.tokenizer_classes`); the ids that end a text are in generation_config.json
-or config.json (`text.generation`).
+A folder written by transformers has the tokenizer in tokenizer.json, in the format of the library
+`tokenizers`. The file includes the tokens that are added before and after a text, and has priority over
+tokenizer_config.json for these. tokenizer_config.json has the names of tokens, the added tokens, and the
+class that builds the tokenizer (`text.tokenizer_settings`, `text.tokenizer_classes`). The ids that end a text
+are in generation_config.json or config.json (`text.generation`).
 """
 
 import json
@@ -26,11 +26,11 @@ from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_classes import CLASSES, class_of
 from streamgen.text.tokenizer_settings import Settings
 
-OTHERS = ("tokenizer.model", "vocab.json", "tekken.json")  # of other libraries
+OTHERS = ("tokenizer.model", "vocab.json", "tekken.json")  # files of other libraries
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer of a GGUF file or a folder; CheckpointError when it has none, or one of another kind."""
+    """The tokenizer of a GGUF file or a folder; CheckpointError if there is none, or one of another kind."""
     path = Path(path)
     try:
         return _of_folder(path) if path.is_dir() else gguf_tokenizer(read_metadata(path))
@@ -65,21 +65,22 @@ def _built(
     if kind is None:
         settings.add(library, settings.names)
         return library, dict(settings.names)
-    made = CLASSES[kind]
-    left = {name: text for name, text in made.names.items() if name not in settings.absent}
+    tokenizer_class = CLASSES[kind]
+    left = {name: text for name, text in tokenizer_class.names.items() if name not in settings.absent}
     names = {**left, **settings.names}
-    parts = made.built(written, settings.fields, names.get("unk_token"))
+    parts = tokenizer_class.built(written, settings.fields, names.get("unk_token"))
     with told(f"{TOKENIZER} cannot be read as {kind}"):
         library = Library.from_str(json.dumps(parts))
     settings.add(library, names)
-    if made.again:
+    if tokenizer_class.again:
         texts = [*names.values(), *map(str, settings.extra)]
         library.add_tokens([AddedToken(text, special=True) for text in texts])
     return library, names
 
 
 def _check_added(library: Library, written: Mapping[str, Any], settings: Settings) -> None:
-    """ValueError for tokens whose ids are not those that both files say: the library numbers them anew."""
+    """Raise ValueError for tokens whose ids differ between the two files: the library would number them
+    again."""
     added = [(token["content"], token["id"]) for token in written.get("added_tokens") or ()]
     added += [(str(token), index) for index, token in settings.added.items()]
     for token, index in added:
@@ -95,6 +96,6 @@ def _absent(folder: Path) -> str:
     if not there:
         return f"there is no {TOKENIZER}, hence no tokenizer"
     return (
-        f"there is {there[0]} but no {TOKENIZER}, which alone is read; transformers writes it: "
+        f"there is {there[0]}, but only {TOKENIZER} can be read; transformers writes it: "
         "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
     )

@@ -1,7 +1,7 @@
-"""What stands beside tokenizer.json in a folder: names of tokens, added tokens, templates of chats.
+"""The settings next to tokenizer.json in a folder: names of tokens, added tokens, chat templates.
 
-tokenizer_config.json says it, and where that has no field added_tokens_decoder, as before 2023,
-special_tokens_map.json and added_tokens.json do. What wins over what is as transformers has it.
+They are in tokenizer_config.json. If that file has no field added_tokens_decoder, as before 2023, they are
+also in special_tokens_map.json and added_tokens.json. The priorities are those of transformers.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from streamgen.text.folder_files import CONFIG, SETTINGS, TOKENIZER, read_object
 from streamgen.text.known import require_known, says_nothing, shown
 from streamgen.text.library import told
 
-STARTS = ("add_bos_token", "add_eos_token")  # which transformers obeys there alone, even when they are false
+STARTS = ("add_bos_token", "add_eos_token")  # transformers reads these only here, even when they are false
 MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 EXTRA, OLD_EXTRA, SPECIFIC = (
@@ -36,7 +36,7 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
     "split_special_tokens": (),
     "trust_remote_code": (),
 }
-# By the reason, fields that change no id and no text.
+# Fields that change no id and no text, by reason.
 HARMLESS = {
     "a text is neither cut nor filled up": (
         "max_len", "max_length", "model_max_length", "pad_to_multiple_of", "pad_token_type_id", "padding",
@@ -66,9 +66,9 @@ HARMLESS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """fields: of tokenizer_config.json. config: of config.json. names: the texts of tokens by their names.
-    absent: names that are set to none. named: tokens by their names. extra: special ones without a name.
-    added: tokens by id."""
+    """The settings of a folder. fields: of tokenizer_config.json. config: of config.json. names: texts of
+    tokens by name. absent: names that are set to null. named: tokens by name. extra: special tokens without a
+    name. added: tokens by id."""
 
     fields: Mapping[str, Any]
     config: Mapping[str, Any]
@@ -80,7 +80,8 @@ class Settings:
 
     @classmethod
     def of(cls, folder: Path, written: Mapping[str, Any]) -> "Settings":
-        """written: what tokenizer.json holds. ValueError names a field that is not known, or is damaged."""
+        """The settings for a tokenizer. written: the content of tokenizer.json. ValueError names a field that
+        is unknown or damaged."""
         fields = read_object(folder / SETTINGS)
         own = [name for name in fields if _names_token(name, fields[name])]
         require_known(fields, SETTINGS, computed={*COMPUTED, *own}, allowed=ALLOWED, harmless=HARMLESS)
@@ -110,14 +111,14 @@ class Settings:
         )
 
     def add(self, library: Library, names: Mapping[str, str]) -> None:
-        """Give a library the tokens that it lacks, or has otherwise. names: of tokens, all that there are."""
+        """Add the tokens that a library lacks or has in another form. names: of all named tokens."""
         there = library.get_added_tokens_decoder().values()
         kinds = {repr(token) for token in there}
         tokens = [token for _, token in sorted(self.added.items()) if repr(token) not in kinds]
         texts = {str(token) for token in (*there, *tokens)}
         order = sorted(names, key=lambda name: NAMES.index(name) if name in NAMES else len(NAMES))
         named = [self.named.get(name) or AddedToken(names[name], special=True) for name in order]
-        for token in (*named, *self.extra):  # in this order they get new ids
+        for token in (*named, *self.extra):  # new ids follow this order
             if str(token) and str(token) not in texts:
                 tokens.append(token)
                 texts.add(str(token))
@@ -129,7 +130,8 @@ class Settings:
 
 
 def _require_as_it_is(fields: Mapping[str, Any], written: Mapping[str, Any]) -> None:
-    """ValueError for code of the folder's own, and for what is done to texts of other models than BPE."""
+    """Raise ValueError for code in the folder, and for settings that change the texts of other models than
+    BPE."""
     code = fields.get("auto_map")
     code = code.get("AutoTokenizer") if isinstance(code, Mapping) else code
     if isinstance(code, list) or not says_nothing(code):  # transformers looks for code even in an empty list
@@ -146,7 +148,7 @@ def _require_as_it_is(fields: Mapping[str, Any], written: Mapping[str, Any]) -> 
 
 
 def _names_token(name: str, value: Any) -> bool:
-    """Whether a field is a name of the folder's own for a token."""
+    """Whether a field is the folder's own name for a token."""
     return name.endswith("_token") and name not in STARTS and _is_token(value)
 
 
@@ -155,7 +157,7 @@ def _is_token(value: Any) -> bool:
 
 
 def _token(value: Any, name: str, where: str) -> AddedToken | None:
-    """A token that is a text, or is described; None for a value that says nothing."""
+    """A token from its text or its description; None for a value without effect."""
     if value is None or value is False:
         return None
     if isinstance(value, str):
@@ -169,7 +171,7 @@ def _token(value: Any, name: str, where: str) -> AddedToken | None:
 
 
 def _tokens(named: Any, field: str) -> dict[str, AddedToken | None]:
-    """Tokens by names of the folder's own, which templates see beside their own names."""
+    """Tokens by the folder's own names, which templates see like the standard names."""
     if not isinstance(named, Mapping):
         raise ValueError(f"{field} of {SETTINGS} is {shown(named)}; tokens by their names are needed")
     return {name: _token(value, f"{field}.{name}", SETTINGS) for name, value in named.items()}
@@ -183,7 +185,7 @@ def _list(extra: Any, field: str, where: str) -> list[AddedToken]:
 
 
 def _added(field: Any) -> dict[int, AddedToken]:
-    """added_tokens_decoder: tokens by id."""
+    """Tokens by id from added_tokens_decoder."""
     try:
         return {int(index): AddedToken(**token) for index, token in (field or {}).items()}
     except (AttributeError, TypeError, ValueError) as error:
@@ -195,7 +197,7 @@ def _added(field: Any) -> dict[int, AddedToken]:
 def _with_map(
     fields: Mapping[str, Any], tokens: dict[str, AddedToken | None], extras: list[AddedToken]
 ) -> tuple[dict[str, AddedToken | None], list[AddedToken]]:
-    """tokens and extras of tokenizer_config.json, and those of special_tokens_map.json."""
+    """The tokens and extra tokens of tokenizer_config.json and of special_tokens_map.json."""
     for name, value in fields.items():
         if name in NAMES or (_names_token(name, value) and name not in tokens):
             special = value | {"special": True} if isinstance(value, dict) else value
@@ -215,7 +217,7 @@ def _with_map(
 def _old_added(
     ids: Mapping[str, Any], written: Mapping[str, Any], special: set[str]
 ) -> dict[int, AddedToken]:
-    """Tokens by id of added_tokens.json, over which those of tokenizer.json win."""
+    """Tokens by id of added_tokens.json; those of tokenizer.json have priority."""
     added: dict[int, AddedToken] = {}
     for text, index in ids.items():
         if type(index) is not int:

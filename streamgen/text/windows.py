@@ -1,4 +1,4 @@
-"""A long text in windows, each of which a model reads as a text of its own."""
+"""A long text, cut into windows that a model reads as separate texts."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from numpy import ndarray
 
 
 def windows_of(ids: ndarray, tokens: int, window: int, begin: Sequence[int] = ()) -> list[ndarray]:
-    """The first tokens of a text in windows, each behind those that begin a text; ValueError when it is too
-    short or a window is."""
+    """The first tokens of a text, cut into windows that each begin with the start tokens; ValueError if the
+    text or a window is too short."""
     own = window - len(begin)
     if not 2 <= own <= tokens <= len(ids):
         raise ValueError(f"2 <= window = {own} <= tokens = {tokens} <= {len(ids)} does not hold")

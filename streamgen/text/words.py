@@ -1,8 +1,8 @@
-"""How byte-level tokenizers cut a text into words before they merge, by the names that GGUF has for it.
+"""How byte-level tokenizers cut a text into words before they merge, by the names of these rules in GGUF.
 
-A GGUF file only has a name; the rules are those of the models' tokenizer.json: a normalisation, the
-expression that a word matches, and what it means that a file does not say whether a text begins with the
-start token (source of names and defaults: llama.cpp).
+A GGUF file has only the name of a rule. The rules are those of the models' tokenizer.json: a normalisation,
+the regular expression of a word, and whether a text begins with the start token by default (source of names
+and defaults: llama.cpp).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]
 @dataclass(frozen=True, kw_only=True)
 class Words:
     """steps: of the pre-tokenizer, in the library's JSON, before the bytes. gpt2: whether GPT-2's own words
-    are cut after them. tokens_first: a word that is a token becomes that, whatever the merges. starts: a text
-    begins with the start token, unless the file says otherwise."""
+    are cut after these steps. tokens_first: a word that is a token becomes that token, without merges.
+    starts: a text begins with the start token, unless the file says otherwise."""
 
     steps: Sequence[Mapping[str, Any]] = ()
     gpt2: bool = False
@@ -30,7 +30,8 @@ class Words:
 
 
 def _cut(letters: str, digits: str, *, marks: str = "", ends: str = r"[\r\n]*") -> list[dict[str, Any]]:
-    """Words are what an expression finds: letters, digits, signs with what `ends` them, line ends, spaces."""
+    """Words that a regular expression matches: letters, digits, signs followed by `ends`, line
+    ends, spaces."""
     signs = r" ?[^\s\p{L}" + marks + r"\p{N}]+" + ends
     pattern = "|".join([letters, digits, signs, r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
     return [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}]
@@ -41,7 +42,7 @@ def _any_case(letters: str) -> str:
 
 
 def _by_case(after: str = "") -> str:
-    """Capitals begin a word."""
+    """Letters; a capital begins a new word."""
     return f"{_BEFORE}{_UPPER}*{_LOWER}+{after}|{_BEFORE}{_UPPER}+{_LOWER}*{after}"
 
 

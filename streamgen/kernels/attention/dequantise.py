@@ -1,15 +1,15 @@
-"""Dequantiser: codes of eight bits and a scale for each group become f24.
+"""Dequantiser: 8-bit codes and a scale for each group become f24.
 
     o = code * scale, rounded once to f24
 
-A row of `features` codes is cut in groups of `d`, each with a scale of its own: one a token (d = features),
-one a head, one an embedding row. Scales of i24 are m * 2^e as `attention.quantise_rows` makes them,
-m of 128 to 255; code * m has 15 bits at most, so nothing is rounded, and e = E_NOT_FINITE gives NaN. Scales
-of f24 behave as in any product of two f24: signs multiply, 0 * infinity is NaN. Results below 2^-126 are
-zeros, results of 2^128 and more are infinite. -128 is a code like any other.
+A row of `features` codes is cut into groups of `d`, each with its own scale: one per token (d = features),
+one per head, or one per embedding row. Scales of i24 are m * 2^e as `attention.quantise_rows` makes them,
+with m of 128 to 255; code * m has at most 15 bits, so nothing is rounded, and e = E_NOT_FINITE gives NaN.
+Scales of f24 behave as in any product of two f24: signs multiply, and 0 * infinity is NaN. Results below
+2^-126 are zeros, results of 2^128 and more are infinite. -128 is a valid code.
 
-Tiles in: `i_x` (1, lanes) i8, row-major; `i_scale` (1, 1), one a group, taken with the first token of the
-group. Out: `o` (1, lanes) f24 in the order of `i_x`, a token a cycle.
+Tiles in: `i_x` (1, lanes) i8, row-major; `i_scale` (1, 1), one per group, taken with the first token of the
+group. Out: `o` (1, lanes) f24 in the order of `i_x`, one token per cycle.
 """
 
 from collections.abc import Mapping
@@ -48,8 +48,8 @@ _FACTOR = data.StructLayout(
 
 @dataclass(frozen=True, kw_only=True)
 class DequantiseParams:
-    """lanes: codes a token. scale_dtype: i24 (m * 2^e) or f24. max_d: longest group. max_tokens: the most
-    tokens of one descriptor.
+    """lanes: codes per token. scale_dtype: i24 (m * 2^e) or f24. max_d: the longest group. max_tokens: the
+    most tokens of one descriptor.
 
     Bounds: t (rows), features (codes of a row), d (codes of a group, a multiple of lanes).
     """
@@ -75,7 +75,7 @@ class DequantiseParams:
 
     @property
     def latency(self) -> int:
-        """Cycles from a token in to the token out: a register, the lanes, the register slice."""
+        """Cycles from an input token to its output token: a register, the lanes, the register slice."""
         return ScaleCodeParams().latency + 2
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
@@ -87,7 +87,7 @@ class DequantiseParams:
         return {"o": self._rows("f24", bounds)}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """The number of tokens, and the tokens of a group less one."""
+        """The number of tokens, and the tokens of a group minus one."""
         length = (self.max_d // self.lanes - 1).bit_length()
         return Field("tokens", self.max_tokens.bit_length()), Field("length", max(1, length))
 
@@ -106,7 +106,7 @@ class DequantiseParams:
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """o float32 [t, features] of i_x int8 [t, features] and i_scale [t, groups].
 
-        ValueError for an m below 128.
+        Raises ValueError for an m below 128.
         """
         codes = inputs["i_x"].astype(np.float64).reshape(bounds["t"], -1, bounds["d"])
         with np.errstate(invalid="ignore", over="ignore"):
@@ -138,7 +138,7 @@ class DequantiseParams:
 
     @property
     def _resources(self) -> Resources:
-        """Fitted to synthesis: lanes, control, what the scale becomes."""
+        """Fitted to synthesis: lanes, control, conversion of the scale."""
         tokens = self.descriptor_fields()[0].bits
         control = Resources(lut=25 + 3.6 * tokens, ff=60 if self.scale_dtype == SCALE_DTYPE else 105)
         return control + Resources(lut=97, ff=161, dsp=1) * self.lanes
@@ -209,7 +209,7 @@ class Dequantise(wiring.Component):
         return m
 
     def _factor(self, scale: Value) -> Value:
-        """What the lanes need of a scale, as bits of _FACTOR."""
+        """The form of a scale for the lanes, as bits of _FACTOR."""
         if self.params.scale_dtype == "f24":
             x = operand(F24, scale)
             exponent = Cat(x.exponent, Const(0, _EXPONENT_BITS - len(x.exponent)))
@@ -228,16 +228,16 @@ class Dequantise(wiring.Component):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleCodeParams:
-    """One lane: a code times a scale. Nothing to choose."""
+    """One lane: the product of a code and a scale. It has no parameters."""
 
     @property
     def latency(self) -> int:
-        """Stages, hence enabled cycles from code to result."""
+        """Stages, which are the enabled cycles from code to result."""
         return 5
 
     @property
     def resources(self) -> Resources:
-        """What synthesis uses, within a fifth."""
+        """Resources of synthesis, within a fifth."""
         return Resources(lut=73, ff=161, dsp=1)
 
     def build(self) -> "ScaleCode":

@@ -51,8 +51,8 @@ _AHEAD = 8  # tokens on `o_appended` that may wait
 
 @dataclass(frozen=True, kw_only=True)
 class KvAppendParams:
-    """layout: the cache. pieces: in which the heads come, a divisor of them: the first ones of all positions,
-    then the next.
+    """layout: the cache. pieces: the number of pieces in which the heads come, a divisor of the heads: the
+    first piece of all positions comes before the second.
 
     Bounds: layer, position (of the first row), rows (positions to append).
     """
@@ -68,7 +68,7 @@ class KvAppendParams:
 
     @property
     def together(self) -> int:
-        """Heads of a piece."""
+        """The number of heads of a piece."""
         return self.layout.heads // self.pieces
 
     @property
@@ -77,7 +77,7 @@ class KvAppendParams:
 
     @property
     def memory_bits(self) -> int:
-        """Bits of a row as stores take it."""
+        """Bits of a row in the form for stores."""
         return self.layout.padded_width * formats.bits(self.layout.dtype)
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
@@ -96,8 +96,8 @@ class KvAppendParams:
         return ports
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Beats before the layer, position of the first row, rows of all heads; positions, where there are
-        several pieces."""
+        """Beats before the layer, position of the first row, rows of all heads; the number of positions, if
+        there are several pieces."""
         layout = self.layout
         fields = (
             Field("base", _OFFSET_BITS),
@@ -132,7 +132,7 @@ class KvAppendParams:
         return result
 
     def cost(self, bounds: Bounds) -> Cost:
-        """Cycles with stores that are done at once."""
+        """Cycles if the stores finish at once."""
         rows = self.describe(bounds)["rows"]
         return Cost(resources=self._resources, ii=1.0, latency=1, cycles=rows + 4)
 
@@ -156,7 +156,7 @@ class KvAppendParams:
         return KvAppend(self)
 
     def _rows(self, bounds: Bounds) -> dict[int, int]:
-        """Positions that go to each channel, of those that get some."""
+        """For each channel that gets positions, their number."""
         first, end = bounds["position"], bounds["position"] + bounds["rows"]
         counts = np.subtract(self.layout.rows(end), self.layout.rows(first))
         return {c: int(count) for c, count in enumerate(counts) if count}
@@ -182,7 +182,7 @@ class KvReadParams:
 
     @property
     def tokens_bits(self) -> int:
-        """Of the token count in a load's descriptor."""
+        """Bits of the token count in a load's descriptor."""
         return bits_for(self.layout.rows_per_channel)
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
@@ -217,7 +217,7 @@ class KvReadParams:
         }
 
     def cost(self, bounds: Bounds) -> Cost:
-        """Cycles with loads that take a descriptor a cycle."""
+        """Cycles if loads take a descriptor per cycle."""
         self.describe(bounds)
         return Cost(resources=self._resources, ii=1.0, latency=3, cycles=3 + self.layout.heads)
 
@@ -229,7 +229,7 @@ class KvReadParams:
 
     @property
     def queue(self) -> QueueParams:
-        """Descriptors that wait while heads of the one before are sent."""
+        """Descriptors that wait while heads of the previous one are sent."""
         return QueueParams(bits=sum(field.bits for field in self.descriptor_fields()), depth=2)
 
     @property
@@ -241,8 +241,8 @@ class KvReadParams:
 
 
 def rows_of_pass(layout: KvLayout, rows: int, pieces: int) -> ITensor:
-    """Rows of so many positions, [rows, heads * width], a row of a head a token; of a layout of one head, a
-    piece of a row."""
+    """An order of rows of that many positions, [rows, heads * width], where a token is a row of a head or,
+    for a layout of one head, a piece of a row."""
     if layout.heads % pieces:
         return _order(rows, pieces, pieces, layout.width // pieces, layout.dtype)
     return _order(rows, layout.heads, pieces, layout.width, layout.dtype)
@@ -315,8 +315,8 @@ class KvAppend(wiring.Component):
         return m
 
     def _walk(self, m: Module, start: Value, step: Value, here: Signal, offset: Signal) -> None:
-        """Channel and offset of the row that comes next: head by head, channel by channel; of the next piece
-        from the first channel on."""
+        """Channel and offset of the next row: head by head, channel by channel; a new piece begins at the
+        first channel."""
         layout, together = self.params.layout, self.params.together
         fields = self.i_descriptor.payload
         split = bits_for(layout.channels - 1) if layout.channels > 1 else 0
@@ -351,7 +351,7 @@ class KvAppend(wiring.Component):
             m.d.sync += [offset.eq(begin), line.eq(begin), here.eq(first)]
 
     def _complete(self, m: Module, room: Signal, step: Value, end: Value, here: Signal) -> None:
-        """Count the rows on their way in each channel, for two descriptors, which take turns."""
+        """Count the rows in flight in each channel, for two descriptors, which take turns."""
         taking, oldest, ended = Signal(), Signal(), Signal(2)
         may = Signal()  # counters have room, whatever was taken in the cycle before
         busy: list[list[Value]] = [[], []]

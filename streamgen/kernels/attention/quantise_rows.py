@@ -48,6 +48,7 @@ from streamgen.kernels.attention.row_codes import (
     scale_stages,
     scales_of,
 )
+from streamgen.kernels.row_parts import quarter_maxima
 
 _GROUPS = 32  # groups in the ring and in the queues; one of a token spends some 12 cycles there
 _ELEMENT_BITS = 24
@@ -55,10 +56,10 @@ _ELEMENT_BITS = 24
 
 @dataclass(frozen=True, kw_only=True)
 class QuantiseRowsParams:
-    """lanes: elements a token. max_d: the longest group. max_tokens: the most tokens of one descriptor.
+    """lanes: elements per token. max_d: the longest group. max_tokens: the most tokens of one descriptor.
 
-    Bounds: t (rows), features (elements of a row), d (elements of a group, a multiple of lanes); tile
-    (features of a row that come one after the other, whole groups), where that is not all of them.
+    Bounds: t (rows), features (elements of a row), d (elements of a group, a multiple of lanes), tile (the
+    number of features of a row that come together, whole groups), if rows do not come whole.
     """
 
     lanes: int
@@ -77,7 +78,7 @@ class QuantiseRowsParams:
 
     @property
     def tree_stages(self) -> int:
-        """Stages of the tree of maxima, two levels each."""
+        """Stages of the tree of maxima; each has two levels."""
         return -(-(self.lanes - 1).bit_length() // 2)
 
     @property
@@ -92,7 +93,7 @@ class QuantiseRowsParams:
 
     @property
     def ring_depth(self) -> int:
-        """Tokens in the ring: the longest group and what comes while its scale is made."""
+        """Tokens in the ring: the longest group and the tokens that arrive while its scale is computed."""
         return 1 << (self.max_d // self.lanes + self.wait + 2 - 1).bit_length()
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
@@ -103,7 +104,7 @@ class QuantiseRowsParams:
         return {"o_x": self._rows("i8", bounds), "o_scale": scales}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """The number of tokens, and the tokens of a group less one."""
+        """The number of tokens, and the tokens of a group minus one."""
         length = (self.max_d // self.lanes - 1).bit_length()
         return Field("tokens", self.max_tokens.bit_length()), Field("length", max(1, length))
 
@@ -136,7 +137,7 @@ class QuantiseRowsParams:
         return Cost(resources=self._resources, ii=1.0, latency=first - 1, cycles=cycles)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        """A token a cycle in and, when the first group is complete, out."""
+        """One token per cycle in and, when the first group is complete, out."""
         described = self.describe(bounds)
         tokens, group = described["tokens"], described["length"] + 1
         return {
@@ -146,7 +147,7 @@ class QuantiseRowsParams:
         }
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """Scales and codes wait for their group only, whatever comes behind it."""
+        """Scales and codes wait only for their own group, not for later ones."""
         described = self.describe(bounds)
         tokens, group = np.arange(described["tokens"]), described["length"] + 1
         groups = np.arange(len(tokens) // group)
@@ -168,18 +169,18 @@ class QuantiseRowsParams:
 
     @property
     def group_queue(self) -> QueueParams:
-        """What the lanes need of a group: reciprocal, top, length."""
+        """The data of a group for the lanes: reciprocal, top, length."""
         length = self.descriptor_fields()[1].bits
         return QueueParams(bits=18 + 8 + length, depth=_GROUPS)
 
     @property
     def scale_queue(self) -> QueueParams:
-        """Scales on their way out."""
+        """The queue of scales on their way out."""
         return QueueParams(bits=SCALE.size, depth=_GROUPS)
 
     @property
     def ring(self) -> QueueParams:
-        """The memory of the ring, as a queue has it: up to 64 tokens in LUTs."""
+        """The memory of the ring, chosen as for a queue: up to 64 tokens in LUTs."""
         bits, depth = self.lanes * _ELEMENT_BITS, self.ring_depth
         return QueueParams(bits=bits, depth=depth, memory="lutram" if depth <= 64 else "bram")
 
@@ -205,7 +206,7 @@ class QuantiseRowsParams:
 
 
 def _order(width: int, dtype: str, bounds: Bounds, elements: int) -> ITensor:
-    """Tokens of `width`, each for so many elements of a row."""
+    """The order of tokens of `width`, each for that many elements of a row."""
     t, features = bounds["t"], bounds["features"]
     if (tile := bounds.get("tile", features)) == features:
         return ITensor((1, width), dtype, (t, features // elements), (1, width), ((0,), (1,)))
@@ -303,7 +304,8 @@ class QuantiseRows(wiring.Component):
         return m
 
     def _take(self, m: Module, room: Value, taken: Signal) -> tuple[Value, Value, Signal]:
-        """Take the tokens of descriptors while there is room; (first, last of a group, its length)."""
+        """Take the tokens of descriptors while there is room; returns (first, last of a group, its
+        length)."""
         fields = self.i_descriptor.payload
         m.submodules.count = count = CountdownParams(bits=len(fields.tokens)).build()
         length = Signal(len(fields.length), reset_less=True)
@@ -324,7 +326,7 @@ class QuantiseRows(wiring.Component):
         return index == 0, end, length
 
     def _used(self, m: Module, name: str, places: int, more: Value, less: Value) -> Value:
-        """Whether a place is free beside those used and the one that may be granted now."""
+        """Whether there is a free place besides the used places and the one that may be granted now."""
         used = Signal(range(places + 1), name=f"{name}_used")
         m.d.sync += used.eq(used + more - less)
         return used < places - 1
@@ -339,7 +341,7 @@ class QuantiseRows(wiring.Component):
         along: dict[str, Value] = {"first": first, "end": end, "length": length}
         for stage in range(1 + self.params.tree_stages):
             if stage:
-                partial = _halve(pipe, _halve(pipe, partial))
+                partial = quarter_maxima(pipe, partial)
             s = pipe.stage(**along, **{f"greatest{k}": value for k, value in enumerate(partial)})
             partial = [getattr(s, f"greatest{k}") for k in range(len(partial))]
             along = {name: getattr(s, name) for name in along}
@@ -358,9 +360,3 @@ class QuantiseRows(wiring.Component):
             lengths.append(Signal.like(lengths[-1], name="length_of_group", reset_less=True))
             m.d.sync += lengths[-1].eq(lengths[-2])
         return complete[-1], scale, lengths[-1]
-
-
-def _halve(pipe: Pipeline, values: list[Value]) -> list[Value]:
-    """One level of a tree of maxima; an odd value stays."""
-    pairs = zip(values[::2], values[1::2], strict=False)
-    return [pipe.wire(Mux(a > b, a, b)) for a, b in pairs] + values[len(values) & ~1 :]

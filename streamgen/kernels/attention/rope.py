@@ -49,7 +49,7 @@ SIGN = 1 << (F24.bits - 1)
 
 @dataclass(frozen=True, kw_only=True)
 class RopeParams:
-    """dims: elements of a head, the first `rotated` of which turn. max_heads: of all rows of an execution.
+    """dims: elements of a head; the first `rotated` of them turn. max_heads: of all rows of an execution.
 
     Bounds: rows, heads (of a row).
     """
@@ -85,7 +85,7 @@ class RopeParams:
 
     @property
     def turning_tokens(self) -> int:
-        """Tokens of a head that turn, the first ones."""
+        """Tokens of a head that turn; these are its first tokens."""
         return self.rotated // self.lanes
 
     @property
@@ -95,12 +95,12 @@ class RopeParams:
 
     @property
     def ring_depth(self) -> int:
-        """Tokens of the ring: all between partners, before and behind, and two under way."""
+        """Tokens of the ring: all between partners, before and after, and two in flight."""
         return 1 << (2 * self.distance + 1).bit_length()
 
     @property
     def ring_style(self) -> str:
-        """What the ring is made of: LUT memory or block memory."""
+        """The memory of the ring: LUTs or block RAM."""
         return "distributed" if self.ring_depth <= 128 else "block"
 
     @property
@@ -130,7 +130,7 @@ class RopeParams:
         return (Field("tokens", (self.max_heads * self.head_tokens).bit_length()),)
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
-        """The value of the field; ValueError for more heads in all than `max_heads`."""
+        """The value of the field; ValueError if there are more than `max_heads` heads in all."""
         rows, heads = bounds["rows"], bounds["heads"]
         for name, value in (("rows", rows), ("heads", heads)):
             if value < 1:

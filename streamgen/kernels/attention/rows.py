@@ -1,14 +1,14 @@
-"""Rows of attention: in which order queries meet the keys and values of their context.
+"""Rows of attention: the order in which queries meet the keys and values of their context.
 
     for each head of keys, each position t of queries, each query head of its group:  a row
     query head = head * group + member           row = (head * t's + t) * group + member
 
 A row meets all positions 0 ... length - 1 of its head, `lanes` at a time: a tile. Rows that share a head take
-the same tiles again: a re-use loop of the itensor, hence a converter in front of the kernel that holds one
-head. The last tile of a row is padded; what the padding holds does not matter to other positions.
+the same tiles again. This is a re-use loop of the itensor, so a converter in front of the kernel holds one
+head. The last tile of a row is padded; the content of the padding does not affect other positions.
 
-Tensors are as quantisers and caches have them: queries [t, query heads * dims], keys and values [length,
-heads * dims], padded to whole tiles, their scales the same with one column a head; scores [rows, length].
+Tensors have the form of quantisers and caches: queries [t, query heads * dims]; keys and values [length,
+heads * dims], padded to whole tiles; their scales likewise with one column per head; scores [rows, length].
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _MAX_DIMS = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRowsParams:
-    """dims: of a head. lanes: positions a tile. group: query heads that share a head of keys and values.
+    """dims: of a head. lanes: positions of a tile. group: query heads that share a head of keys and values.
 
     max_length: positions of a context. max_rows: of one descriptor. Bounds: heads (of keys), t (positions of
     queries), length (positions of the context).
@@ -70,32 +70,34 @@ class AttentionRowsParams:
         return count
 
     def work(self, bounds: Bounds) -> int:
-        """Cycles that the multipliers need: `lanes` positions of a row in each."""
+        """Cycles that the multipliers need, with `lanes` positions of a row per cycle."""
         return self.rows(bounds) * self.tiles(bounds)
 
     def queries(self, bounds: Bounds, dtype: str, columns: int, width: int) -> ITensor:
-        """Something of each row: `columns` elements of a query head, `width` a token."""
+        """The order of a tensor with `columns` elements for each query head, `width` per token."""
         loops = (bounds["heads"], bounds["t"], self.group, columns // width)
         steps = (self.group * columns, 1, columns, width)
         return ITensor((1, width), dtype, loops, steps, ((1,), (0, 2, 3)))
 
     def tiles_of_rows(self, bounds: Bounds, dtype: str, columns: int) -> ITensor:
-        """Tiles of keys, values or their scales, `columns` for each head, again for each row of a head."""
+        """The order of tiles of keys, values or their scales, with `columns` for each head, repeated for each
+        row of a head."""
         loops = (bounds["heads"], bounds["t"], self.group, self.tiles(bounds))
         return ITensor((self.lanes, columns), dtype, loops, (columns, 1, 1, self.lanes), ((3,), (0,)))
 
     def tiles_of_heads(self, bounds: Bounds, dtype: str, columns: int) -> ITensor:
-        """The same, once for each head."""
+        """The order of these tiles, once for each head."""
         loops = (bounds["heads"], self.tiles(bounds))
         return ITensor((self.lanes, columns), dtype, loops, (columns, self.lanes), ((1,), (0,)))
 
     def positions(self, bounds: Bounds, dtype: str) -> ITensor:
-        """An element for each row and position: scores and probabilities, as softmax has them."""
+        """The order of scores and probabilities, with an element for each row and position, as softmax takes
+        them."""
         trips = (self.rows(bounds), self.tiles(bounds))
         return ITensor((1, self.lanes), dtype, trips, (1, self.lanes), ((0,), (1,)))
 
     def _check(self, bounds: Bounds) -> None:
-        """ValueError for bounds that the hardware cannot run."""
+        """Raise ValueError for bounds that the hardware cannot run."""
         rows = self.rows(bounds)
         for name, value, law, holds in (
             ("heads", bounds["heads"], "at least 1", bounds["heads"] >= 1),
@@ -106,7 +108,7 @@ class AttentionRowsParams:
                 raise ValueError(f"{self._kernel}: {name} is {value}; it must be {law}")
 
     def _shape(self, bounds: Bounds) -> Mapping[str, tuple[int, ...]]:
-        """Shapes for golden: of queries by head, of tiles by head."""
+        """Shapes for the golden model: of queries by head, and of tiles by head."""
         heads, t = bounds["heads"], bounds["t"]
         padded = self.tiles(bounds) * self.lanes
         return {"queries": (t, heads, self.group, -1), "tiles": (padded, heads, -1)}

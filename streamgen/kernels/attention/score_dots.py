@@ -36,17 +36,18 @@ class ScoreDotsParams:
 
     @property
     def dot_bits(self) -> int:
-        """Of a signed dot product."""
+        """Bits of a signed dot product."""
         return (self.dims * 127 * 128).bit_length() + 1
 
     @property
     def levels(self) -> int:
-        """Of the adder tree, a stage each."""
+        """Levels of the adder tree, one stage each."""
         return ceil_log2(self.dims)
 
     @property
     def latency(self) -> int:
-        """Operands, two registers of the product, the tree; where keys share, the parting of the fields."""
+        """Stages: operands, two registers of the product, the tree and, if keys share multipliers, the split
+        of the fields."""
         return 3 + self.levels + (self.lanes > 1)
 
     @property
@@ -55,7 +56,8 @@ class ScoreDotsParams:
 
     @property
     def resources(self) -> Resources:
-        """Operands, products, adders by their widths; an odd value of a level waits in a shift register."""
+        """Operands, products, and adders by their widths; the odd value of a level waits in a shift
+        register."""
         pairs, single = divmod(self.lanes, 2)
         lut = ff = 0
         for packed, count in ((True, pairs), (False, single)):
@@ -73,7 +75,7 @@ class ScoreDotsParams:
         return (largest * products).bit_length() + 1
 
     def _levels(self, packed: bool) -> list[tuple[int, int]]:
-        """(sums, bits) of each level of the tree; parted fields count twice."""
+        """(sums, bits) of each level of the tree; split fields count twice."""
         values, levels = self.dims, []
         for level in range(self.levels):
             together = packed and level < _PACKED_LEVELS
@@ -84,7 +86,7 @@ class ScoreDotsParams:
 
     @property
     def _parted(self) -> int:
-        """Values of the tree where the fields part."""
+        """The number of values at the level of the tree where the fields are split."""
         return -(-self.dims // (1 << min(_PACKED_LEVELS, self.levels)))
 
     def build(self) -> "ScoreDots":
@@ -172,7 +174,8 @@ class KeyDots(wiring.Component):
         return m
 
     def _part(self, m: Module, terms: list[Value], packed: bool) -> list[list[Value]]:
-        """Both fields of sums of at most 8 products: the sign of the low one goes back to the high one."""
+        """Both fields of sums of at most 8 products; the sign of the low field is added back to the high
+        field."""
         if not packed:
             return [[registered(m, term) for term in terms]]
         bits = self._params.tile._sum_bits(False, 8)

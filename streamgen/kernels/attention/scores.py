@@ -58,7 +58,7 @@ class AttentionScoresParams(AttentionRowsParams):
 
     @property
     def convert(self) -> ScaledIntegerParams:
-        """dot * m_q * m_k to f24."""
+        """The conversion of dot * m_q * m_k to f24."""
         return ScaledIntegerParams(width=self.dots.dot_bits + _M_BITS, form=F24, exponent_bits=17)
 
     @property
@@ -67,7 +67,7 @@ class AttentionScoresParams(AttentionRowsParams):
 
     @property
     def queue(self) -> QueueParams:
-        """Where scores wait for the reader."""
+        """The queue of scores for the reader."""
         return QueueParams(bits=self.lanes * F24.bits, depth=_UNDER_WAY, memory="lutram")
 
     @property
@@ -137,7 +137,7 @@ class AttentionScoresParams(AttentionRowsParams):
         return AttentionScores(self)
 
     def _scale(self, bounds: Bounds) -> ndarray:
-        """The constant as a value of f24."""
+        """The constant as an f24 value."""
         given = float(bounds["scale"])
         scale = F24.round(np.array(given))
         if not np.isfinite(scale):
@@ -146,7 +146,7 @@ class AttentionScoresParams(AttentionRowsParams):
 
     @property
     def _resources(self) -> Resources:
-        """Fitted to synthesis: operands, dots, what follows them in each lane, control."""
+        """Fitted to synthesis: operands, dots, the stages after them in each lane, control."""
         dot = self.dots.dot_bits
         lane = Resources(lut=_M_BITS + 10, ff=2 * (dot + _M_BITS) + 40, dsp=2)
         lanes = self.lanes * (lane + self.convert.resources + self.multiply.resources)
@@ -225,7 +225,8 @@ class AttentionScores(wiring.Component):
         return product, exponent, nan
 
     def _take(self, m: Module, step: Signal, room: Value) -> tuple[Value, Value, Value, Value]:
-        """Take rows and their tiles: (query, its scale, the constant, the first tile is not yet taken)."""
+        """Take rows and their tiles; returns (query, its scale, the constant, whether the first tile is not
+        taken yet)."""
         p, fields = self._params, self.i_descriptor.payload
         m.submodules.count = count = CountdownParams(bits=len(fields.rows)).build()
         length, scale, row_scale = (

@@ -37,7 +37,7 @@ TOKENS_UNDER_WAY = 32  # of o_p, which takes 23 cycles
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSoftmaxParams(SoftmaxRowsParams):
-    """p_bits: of the integers that stand for 0 to 1, 8 to 16."""
+    """p_bits: of the integers that represent 0 to 1; 8 to 16."""
 
     p_bits: int = 12
 
@@ -52,7 +52,7 @@ class AttentionSoftmaxParams(SoftmaxRowsParams):
 
     @property
     def queues(self) -> tuple[QueueParams, QueueParams]:
-        """Where tokens of o_p and sums wait for the reader."""
+        """The queues of o_p and of sums for the reader."""
         return (
             QueueParams(bits=self.lanes * self.p_bits, depth=TOKENS_UNDER_WAY, memory="lutram"),
             QueueParams(bits=F24.bits, depth=ROWS_UNDER_WAY, memory="lutram"),
@@ -84,7 +84,7 @@ class AttentionSoftmaxParams(SoftmaxRowsParams):
         }
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """Complete rows go through the lanes; probabilities and sums wait in queues of their own."""
+        """Complete rows go through the lanes; probabilities and sums wait in separate queues."""
         rows, tokens = bounds["rows"], self.rows.tokens(bounds)
         curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
         every, row = np.arange(rows * tokens), np.arange(rows)

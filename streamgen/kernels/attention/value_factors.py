@@ -1,13 +1,13 @@
-"""What values are multiplied with: probabilities and scales of a tile become one integer for each position.
+"""The factors of values: probabilities and scales of a tile become one integer for each position.
 
     factor = p * m * 2^(15 - d)        d = E - e of the position; 0 where d > 15
 
-The multiplier behind takes factors of 26 bits, so only a part of the shift is done here:
+The multiplier after this unit takes factors of 26 bits, so only a part of the shift is done here:
 
     15 - d = near + far * stride       0 <= near < stride = 19 - p_bits
 
-`factor` is p * m * 2^near; `far` is left to those who add the products. Registers only: factors come
-`latency` cycles after their operands, a tile a cycle.
+`factor` is p * m * 2^near; the adder of the products applies `far`. There are only registers: factors come
+`latency` cycles after their operands, one tile per cycle.
 """
 
 from dataclasses import dataclass
@@ -28,19 +28,19 @@ _KEY_BITS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ValueFactorsParams:
-    """lanes: positions a tile. p_bits: of a probability, 8 to 16."""
+    """lanes: positions of a tile. p_bits: of a probability, 8 to 16."""
 
     lanes: int
     p_bits: int
 
     @property
     def stride(self) -> int:
-        """Places that `far` counts in."""
+        """The shift that one unit of `far` stands for."""
         return FACTOR_BITS - self.p_bits - 8 + 1
 
     @property
     def choices(self) -> int:
-        """Values of `far`."""
+        """The number of values of `far`."""
         return PLACES // self.stride + 1
 
     @property

@@ -2,12 +2,12 @@
 
     E = the greatest e of all positions of a context
 
-Tokens in: scales of `lanes` positions, the contexts of a descriptor one after another. When a context is
-complete it goes on as E and what the descriptor says of it; its scales are then read tile by tile, as often
-as it has rows. Positions beyond the length get m = 0 and the least e, so that they have no part in E.
+Tokens in: scales of `lanes` positions, the contexts of a descriptor one after another. A complete context is
+sent on as E and the fields of its descriptor. Its scales are then read tile by tile, once for each of its
+rows. Positions beyond the length get m = 0 and the least e, so they do not affect E.
 
-Two banks: a context is let in when one is free, that is when the last tile of the context before the last has
-been read. Exponents travel as keys, unsigned integers that rise with them.
+There are two banks. A context is accepted when one is free, which is when the last tile of the context before
+the previous one has been read. Exponents are represented by keys, unsigned integers in the same order.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from streamgen.fifo.queue import QueueParams
 from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.stream import CountdownParams, descriptor_signature
 from streamgen.kernels.attention.row_codes import SCALE
-from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style, tree_stages
+from streamgen.kernels.row_parts import lanes_before, quarter_maxima, ring_resources, ring_style, tree_stages
 
 _CONTEXTS = 2  # in the banks, of which at most all wait to be read
 _LOWEST = 1 << SCALE.size - 1  # m = 0, e = -32768
@@ -52,12 +52,12 @@ class ValueScalesParams:
 
     @property
     def context(self) -> data.StructLayout:
-        """What is known of a complete context: E as a key, rows, positions."""
+        """The token of a complete context: E as a key, rows, positions."""
         return data.StructLayout({"key": 16, "rows": self.rows_bits, "length": self.length_bits})
 
     @property
     def queue(self) -> QueueParams:
-        """Complete contexts."""
+        """The queue of complete contexts."""
         return QueueParams(bits=self.context.size, depth=_CONTEXTS, memory="register")
 
     def descriptor_fields(self) -> tuple[Field, ...]:
@@ -96,9 +96,10 @@ class ValueScalesParams:
 
 
 class ValueScales(wiring.Component):
-    """Streams in, `o` out: contexts. scales: those of the tile that comes next, a cycle later.
+    """Streams in, `o` out: contexts. scales: those of the next tile, a cycle later.
 
-    read: it has been read. again, finished: with it the row ends, and begins again or gives the bank free.
+    read: the tile has been read. again, finished: the tile ends the row, which begins again or frees the
+    bank.
     """
 
     def __init__(self, params: ValueScalesParams) -> None:
@@ -144,7 +145,7 @@ class ValueScales(wiring.Component):
         exponents = [s.scales.word_select(n, SCALE.size)[8:] for n in range(p.lanes)]
         keys: list[Value] = [Cat(e[:15], ~e[15]) for e in exponents]
         for _ in range(tree_stages(p.lanes)):
-            keys = _halve(pipe, _halve(pipe, keys))
+            keys = quarter_maxima(pipe, keys)
             names = {f"key{n}": key for n, key in enumerate(keys)}
             s = pipe.stage(last=s.last, rows=s.rows, length=s.length, **names)
             keys = [getattr(s, name) for name in names]
@@ -165,7 +166,8 @@ class ValueScales(wiring.Component):
     def _take(self, m: Module) -> tuple[Value, Value, Value, Value, Value]:
         """Take the scales of contexts while a bank is free.
 
-        Gives: a tile is taken, it is the last of its context, positions from it on, rows, positions in all.
+        Returns: a tile is taken, it is the last of its context, its positions from it on, rows, positions in
+        all.
         """
         p, fields = self._params, self.i_descriptor.payload
         m.submodules.count = count = CountdownParams(bits=p.rows_bits).build()
@@ -203,9 +205,3 @@ class ValueScales(wiring.Component):
         m.d.comb += [port.addr.eq(Cat(at, bank)), port.en.eq(1), self.scales.eq(port.data)]
         with m.If(self.read):
             m.d.sync += [at.eq(Mux(self.again | self.finished, 0, at + 1)), bank.eq(bank ^ self.finished)]
-
-
-def _halve(pipe: Pipeline, keys: list[Value]) -> list[Value]:
-    """One level of a tree of maxima; an odd key stays."""
-    pairs = zip(keys[::2], keys[1::2], strict=False)
-    return [pipe.wire(Mux(a > b, a, b)) for a, b in pairs] + keys[len(keys) & ~1 :]

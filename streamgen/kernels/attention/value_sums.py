@@ -27,7 +27,8 @@ _PRODUCT_BITS = FACTOR_BITS + 8
 
 @dataclass(frozen=True, kw_only=True)
 class ValueSumsParams:
-    """dims: sums. factors: positions a tile, and what their factors mean. sum_bits: of a signed sum."""
+    """dims: the number of sums. factors: positions of a tile, and the form of their factors. sum_bits: of a
+    signed sum."""
 
     dims: int
     factors: ValueFactorsParams
@@ -35,7 +36,7 @@ class ValueSumsParams:
 
     @property
     def levels(self) -> int:
-        """Of the adder tree over a tile, a stage each."""
+        """Levels of the adder tree over a tile, one stage each."""
         return ceil_log2(self.factors.lanes)
 
     @property
@@ -106,7 +107,7 @@ class ValueColumnParams:
 
     @property
     def term_bits(self) -> int:
-        """Of a shifted product, signed."""
+        """Bits of a shifted product, signed."""
         return _PRODUCT_BITS + self.factors.stride * (self.factors.choices - 1)
 
     @property

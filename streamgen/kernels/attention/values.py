@@ -75,7 +75,7 @@ class AttentionValuesParams(AttentionRowsParams):
 
     @property
     def sum_bits(self) -> int:
-        """Of acc, signed."""
+        """Bits of acc, signed."""
         term = ((1 << self.p_bits) - 1) * 255 * 128 << PLACES
         return (term * self.max_length).bit_length() + 1
 
@@ -103,7 +103,7 @@ class AttentionValuesParams(AttentionRowsParams):
 
     @property
     def convert(self) -> ScaledIntegerParams:
-        """acc * 2^(E - 15) to f24."""
+        """The conversion of acc * 2^(E - 15) to f24."""
         return ScaledIntegerParams(width=self.sum_bits, form=F24, exponent_bits=17)
 
     @property
@@ -112,7 +112,7 @@ class AttentionValuesParams(AttentionRowsParams):
 
     @property
     def factor_queue(self) -> QueueParams:
-        """Factors of tiles whose values are awaited, whether the row ends, E."""
+        """The queue of factors of tiles whose values are not there yet, with the end of the row and E."""
         bits = self.lanes * (FACTOR_BITS + self.factors.far_bits) + 1 + 16
         return QueueParams(bits=bits, depth=_FACTORS, memory="lutram")
 
@@ -123,7 +123,7 @@ class AttentionValuesParams(AttentionRowsParams):
 
     @property
     def queue(self) -> QueueParams:
-        """Results: room for a row and for all under way when rows follow one another as fast as they can."""
+        """The queue of results, with room for a row and for all results in flight at the highest rate."""
         n, ages = self.row_tokens, range(self.row_tokens, self.pipe + 3 + self.row_tokens, self.row_tokens)
         under_way = sum(min(n, n - age + self.pipe + 3) for age in ages)
         needed = n + under_way
@@ -179,7 +179,7 @@ class AttentionValuesParams(AttentionRowsParams):
         return Cost(resources=self._resources, ii=ii, latency=int(out[0]) - 1, cycles=int(out[-1]) + 1)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        """A piece for each context: its scales, then its rows."""
+        """One piece for each context: its scales, then its rows."""
         tiles, rows = self.tiles(bounds), bounds["t"] * self.group
         period = max(tiles, self.row_tokens)
         complete = tiles + self.scales.latency  # from the first scale taken to the first p taken
@@ -245,7 +245,7 @@ class AttentionValuesParams(AttentionRowsParams):
 
     @property
     def _resources(self) -> Resources:
-        """Fitted to synthesis: what has a Params of its own, the register that hands out sums, control."""
+        """Fitted to synthesis: the units with their own Params, the register that holds sums, control."""
         handed = self.dims * self.sum_bits
         results = self.width * (self.convert.resources + self.divide.resources)
         own = Resources(lut=handed + 150 + 3 * self.length_bits, ff=handed + 190 + 3 * self.length_bits)
@@ -381,7 +381,7 @@ class AttentionValues(wiring.Component):
         ]
 
     def _pause(self, m: Module, came: Value) -> Value:
-        """Whether the results of a row could be handed out since the last `came`."""
+        """Whether the results of a row could be sent out since the last `came`."""
         n = self._params.row_tokens
         left = Signal(range(n), name="pause")
         free = Signal(init=1)
@@ -402,7 +402,7 @@ class AttentionValues(wiring.Component):
         return room
 
     def _divide(self, m: Module, load: Value, sums: Value, key: Value, total: Value) -> None:
-        """Hand out the sums of a row, `width` a cycle, through conversion and division to the queue."""
+        """Send out the sums of a row, `width` per cycle, through conversion and division to the queue."""
         p = self._params
         m.submodules.results = results = Shared(p.queue)
         wiring.connect(m, results.o, wiring.flipped(self.o))

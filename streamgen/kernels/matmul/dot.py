@@ -67,10 +67,12 @@ DSP_FACTOR, DSP_SUM = 27, 48
 
 @dataclass(frozen=True, kw_only=True)
 class DotParams:
-    """What is built: the width of a weight (4 or 8), one or two weight rows, the group scale, the sum.
+    """The parameters of a lane: the width of a weight (4 or 8), one or two weight rows, the group scale, the
+    sum.
 
     halves: 8-bit weights may come in halves, to a lane of 4 bits. scale_bits: 0 builds a lane without group
-    scales. accumulator_bits: the caller proves that it is enough, and that no more than LONGEST are added.
+    scales. accumulator_bits: the caller proves that this width is enough, and that at most LONGEST terms are
+    added.
     """
 
     weight_bits: int
@@ -82,12 +84,12 @@ class DotParams:
 
     @property
     def multiplicands(self) -> tuple[int, ...]:
-        """The integer that each code stands for; none: itself."""
+        """The integer for each code; None if a code is its own integer."""
         return ()
 
     @property
     def greatest(self) -> int:
-        """The greatest magnitude of a weight that is no half."""
+        """The greatest magnitude of a weight that is not a half."""
         return max(map(abs, self.multiplicands), default=1 << self.weight_bits - 1)
 
     @property
@@ -149,7 +151,7 @@ class DotParams:
 
     @property
     def resources(self) -> Resources:
-        """The adders of the tree, the choices of scales, what joins the parts of a sum."""
+        """The adders of the tree, the selection of scales, and the adders that join the parts of a sum."""
         first, second, last = (self._sum_bits(2 * CHAIN << level) for level in range(3))
         if self._parted:
             tree = 4 * first + 2 * (2 * (second + 1) + last + 1)
@@ -179,13 +181,13 @@ class DotParams:
         return max(K_LANES * 127 * self.greatest, halves)
 
     def _largest(self, products: int) -> int:
-        """The greatest magnitude of the sum of so many products."""
+        """The greatest magnitude of the sum of that many products."""
         if products == K_LANES:
             return self._largest_dot
         return products * 127 * max(self.greatest, 15 * self.halves)
 
     def _sum_bits(self, products: int) -> int:
-        """Width of the sum of so many products, packed while the fields are not parted."""
+        """Width of the sum of that many products, packed as long as the fields are not split."""
         largest = self._largest(products)
         packed = self.rows == 2 and products <= 2 * CHAIN << self.packed_levels - 1
         return (largest * (1 + (packed << self.field_bits))).bit_length() + 1
@@ -241,7 +243,7 @@ class DotParams:
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedDotParams(DotParams):
-    """A lane whose codes stand for other integers than themselves. table: these, by the code as an unsigned
+    """A lane whose codes stand for other integers. table: these integers, indexed by the code as an unsigned
     number."""
 
     table: tuple[int, ...]
@@ -305,10 +307,10 @@ class Dot(wiring.Component):
                     total.enable.eq(enable),
                 ]
                 totals.append(total.p)
-            found: Value = totals[0]
+            total_sum: Value = totals[0]
             if p.in_two:
-                found = totals[0].as_unsigned() + totals[1].shift_left(LOW_BITS)
-            m.d.comb += self.accumulators.word_select(row, p.accumulator_bits).eq(found)
+                total_sum = totals[0].as_unsigned() + totals[1].shift_left(LOW_BITS)
+            m.d.comb += self.accumulators.word_select(row, p.accumulator_bits).eq(total_sum)
         return m
 
     def _factor(self, m: Module, row: int) -> Value:
@@ -354,7 +356,7 @@ class Dot(wiring.Component):
         return Mux(wide, Cat(weight, weight[-1] & place % 2).as_signed(), decoded)
 
     def _dots(self, m: Module, sums: list[Value]) -> list[tuple[Value, Value]]:
-        """The adder tree, and what the low field of each row owes to it (rows beyond the first)."""
+        """The adder tree, and the carry of each row's low field (for the rows after the first)."""
         p = self.params
         terms: list[Value] = [
             registered(m, a + b, p._sum_bits(2 * CHAIN)) for a, b in zip(sums[::2], sums[1::2], strict=True)
@@ -389,7 +391,7 @@ class Dot(wiring.Component):
 
 
 def multiplicand(code: Value, multiplicands: Sequence[int], bits: int) -> Value:
-    """The signed integer of so many bits that a code stands for: a truth table of the bits of the code."""
+    """The signed integer of that many bits for a code: a truth table of the bits of the code."""
     return Array([Const(value, signed(bits)) for value in multiplicands])[code].as_signed()
 
 

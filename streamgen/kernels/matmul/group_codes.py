@@ -16,8 +16,8 @@ maximum over the tokens of the group. Then distance, product, shift, rounding an
 levels a stage). Nothing here can stall: whoever sends a token has room for the group that it belongs to.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.pipeline import Pipeline
-from streamgen.kernels.row_parts import ring_style
+from streamgen.kernels.row_parts import halve, maximum, ring_style
 from streamgen.numbers.formats import MX_GROUP, MX_LEAST_FACTOR, MX_MAX_FACTOR
 
 FRACTION = 15
@@ -50,7 +50,7 @@ class GroupCodesParams:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a group."""
+        """The number of tokens of a group."""
         return MX_GROUP // self.lanes
 
     @property
@@ -152,7 +152,7 @@ class GroupCodes(wiring.Component):
         if self._params.sums:
             partial = [s.codes.word_select(lane, 8).as_signed() for lane in range(lanes)]
             for _ in range(self._params.tree_stages):
-                partial = _halve(_halve(partial, lambda a, b: a + b), lambda a, b: a + b)
+                partial = halve(halve(partial, add), add)
                 names = {f"sum{index}": value for index, value in enumerate(partial)}
                 s = pipe.stage(codes=s.codes, greatest=s.greatest, last=s.last, **names)
                 partial = [getattr(s, name) for name in names]
@@ -179,7 +179,7 @@ class GroupCodes(wiring.Component):
         )
         partial = [getattr(s, f"max{lane}") for lane in range(lanes)]
         for _ in range(self._params.tree_stages):
-            partial = _halve(_halve(partial, _maximum), _maximum)
+            partial = halve(halve(partial, maximum), maximum)
             names = {f"max{index}": value for index, value in enumerate(partial)}
             s = pipe.stage(first=s.first, end=s.end, last=s.last, **names)
             partial = [getattr(s, name) for name in names]
@@ -187,7 +187,7 @@ class GroupCodes(wiring.Component):
         m.d.sync += moving.eq(Cat(self.valid, moving)[: pipe.depth])
         start, last = Signal(), Signal()
         so_far, greatest = Signal(8 + STEP_BITS), Signal(8 + STEP_BITS)
-        value = Mux(s.first, partial[0], _maximum(so_far, partial[0]))
+        value = Mux(s.first, partial[0], maximum(so_far, partial[0]))
         m.d.sync += start.eq(moving[-1] & s.end)
         with m.If(moving[-1]):
             m.d.sync += so_far.eq(value)
@@ -196,7 +196,7 @@ class GroupCodes(wiring.Component):
         return start, greatest, last
 
     def _collect(self, m: Module, valid: Value, codes: Value, total: Value) -> None:
-        """Put the tokens of a group together again; the last one completes it in its own cycle."""
+        """Join the tokens of a group; the last token completes it in its own cycle."""
         tokens, width = self._params.tokens, 8 * self._params.lanes
         if tokens == 1:
             m.d.comb += [self.o_valid.eq(valid), self.o_codes.eq(codes), self.o_sum.eq(total)]
@@ -227,17 +227,6 @@ def group_codes(groups: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     return np.clip(np.rint(groups * factors[..., None]), -127, 127), b, step
 
 
-def _halve(values: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
-    """One level of a tree; a single value stays."""
-    if len(values) == 1:
-        return values
-    return [join(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
-
-
 def _size(element: Any) -> Value:
-    """Of a real: its exponent over the bits that a step counts."""
+    """The exponent of a real, followed by the bits that select a step."""
     return Cat(element.fraction[FRACTION - STEP_BITS :], element.exponent)
-
-
-def _maximum(a: Value, b: Value) -> Value:
-    return Mux(a > b, a, b)

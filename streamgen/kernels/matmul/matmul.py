@@ -65,18 +65,17 @@ LARGEST_ACTIVATION = 127 * formats.MX_MAX_FACTOR << 15
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnParams:
-    """What is built.
+    """The parameters of a column.
 
-    t_lanes, n_lanes: tokens and output rows of a tile; even n_lanes share multipliers in pairs.
-    formats: of weights: one, or one of narrow codes and "w8"; the descriptor chooses among two.
-    group: weights that share a scale, 32, 64 or 128. scale_bits: 8 to 16, or 0 for a column without group
-    scales. minimum: a minimum beside each scale. bias: one beside each row scale. max_k, max_n, max_t: the
-    largest bounds. max_k_w8: the largest k of 8-bit weights in a column of both formats; None: max_k.
-    row_sum: what magnitudes of a row's integer weights, with scales and minimums, add up to at most; None:
-    not known.
+    t_lanes, n_lanes: tokens and output rows of a tile; even n_lanes share multipliers in pairs. formats: of
+    weights: one, or one of narrow codes and "w8"; with two, the descriptor chooses. group: weights that share
+    a scale, 32, 64 or 128. scale_bits: 8 to 16, or 0 for a column without group scales. minimum: a minimum
+    beside each scale. bias: a bias beside each row scale. max_k, max_n, max_t: the largest bounds. max_k_w8:
+    the largest k of 8-bit weights in a column of both formats; None: max_k. row_sum: the largest sum of
+    magnitudes of a row's integer weights, with scales and minimums; None: not known.
 
-    Bounds: {"t", "k", "n": extents, padded to whole tiles and groups, "format": of the weights,
-    "grouped": whether the weights have group scales}.
+    Bounds: {"t", "k", "n": extents, padded to whole tiles and groups, "format": of the weights, "grouped":
+    whether the weights have group scales}.
     """
 
     t_lanes: int
@@ -164,7 +163,7 @@ class ColumnParams:
         return self.largest_sum.bit_length() + 1
 
     def told(self, weights: Sequence[QuantisedWeight]) -> "ColumnParams":
-        """The column for these weights and all that need no more: sums have 48 bits, if that is enough."""
+        """The column for these weights and all with smaller sums: sums have 48 bits, if that is enough."""
         most = ((1 << DSP_SUM - 1) - 1) // LARGEST_ACTIVATION
         if self.accumulator_bits <= DSP_SUM:
             return self
@@ -179,7 +178,7 @@ class ColumnParams:
         return self.tile_results * K_LANES
 
     def products(self, bounds: Bounds) -> int:
-        """Padded extents count."""
+        """The cost; padded extents count."""
         return int(bounds["t"] * bounds["n"] * bounds["k"])
 
     def lane(self, rows: int) -> DotParams:
@@ -342,17 +341,17 @@ class ColumnParams:
 
     @property
     def _delay(self) -> int:
-        """Cycles from a tile's last step taken to its first result taken."""
+        """Cycles from the last step of a tile to its first result."""
         return self.results.ahead + self.results.taken_after
 
     def _pace(self, bounds: Bounds) -> tuple[int, int, int]:
-        """Cycle of the first token, cycles of a tile's steps, cycles from tile to tile."""
+        """The cycle of the first token, the cycles of a tile's steps, and the cycles from tile to tile."""
         busy = self._tiles(bounds)[2] * (2 if self._wide(bounds) else 1)
         period = max(busy, self.tile_results)
         return 1 + period - busy, busy, period
 
     def _tiles(self, bounds: Bounds) -> tuple[int, int, int]:
-        """t tiles, n tiles, k steps; ValueError when the column cannot run these bounds."""
+        """The number of t tiles, n tiles and k steps; ValueError if the column cannot run these bounds."""
         if bounds["format"] not in self.formats:
             raise ValueError(f"format is {bounds['format']!r}; the column has {', '.join(self.formats)}")
         if bounds["grouped"] and not (self.scale_bits and FORMATS[bounds["format"]].groups):

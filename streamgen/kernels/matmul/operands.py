@@ -132,7 +132,8 @@ class Operands(wiring.Component):
         return m
 
     def _activations(self, m: Module, tokens: list[Value]) -> tuple[list[Value], list[tuple[Value, Value]]]:
-        """The 32 codes of each token, as its lanes take them; the shift 15 - d and the step of each."""
+        """The 32 codes of each token in the form for its lanes; the shift 15 - d and the step of
+        each token."""
         codes = [token[: 8 * K_LANES] for token in tokens]
         factors = [
             (~token[8 * K_LANES :][:SHIFT_BITS], token[8 * K_LANES + 5 :][:STEP_BITS]) for token in tokens

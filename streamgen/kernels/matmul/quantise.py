@@ -45,7 +45,7 @@ ROWS_WAITING = 16  # complete rows in the ring; a row of one group spends 12 cyc
 
 @dataclass(frozen=True, kw_only=True)
 class QuantiseParams:
-    """lanes: elements taken per cycle. max_k: longest row. sums: send group sums (mxi8s).
+    """lanes: elements taken per cycle. max_k: the longest row. sums: send group sums (mxi8s).
 
     Bounds: t (rows), k (row length as streamed, a multiple of 32), valid_k (its logical length).
     """
@@ -67,7 +67,7 @@ class QuantiseParams:
 
     @property
     def ring_depth(self) -> int:
-        """Groups that the row buffer holds: two rows, or one and the groups under way."""
+        """Groups that the row buffer holds: two rows, or one row and the groups in flight."""
         groups = self.max_k // MX_GROUP
         return 1 << (max(2 * groups, groups + 16) - 1).bit_length()
 
@@ -305,7 +305,7 @@ class Quantise(wiring.Component):
         return m
 
     def _take(self, m: Module, codes: Any, group_room: Value, row_room: Value) -> tuple[Value, Value]:
-        """Feed `codes` with the tokens of a descriptor; (a group, a row begins)."""
+        """Feed `codes` with the tokens of a descriptor; returns (a group, a row begins)."""
         lanes, tokens = self.params.lanes, self.params.codes.tokens
         split = lanes.bit_length() - 1  # of valid_k: whole tokens above, elements of the next one below
         descriptor = self.i_descriptor
@@ -362,7 +362,7 @@ class Quantise(wiring.Component):
         return taken & group_begins, taken & row_begins
 
     def _token(self, group: Any, row_greatest: Value) -> Value:
-        """The group as it is sent: its shift beside it, zeros where it lies too far down."""
+        """The group in its sent form: with its shift, and zeros if it is too small."""
         distance = (row_greatest - group.greatest)[:8]
         kept = (group.greatest != 0) & ~distance[4:].any() & (row_greatest != NOT_FINITE)
         fields = [Mux(kept, group.codes, 0), Mux(kept, distance[:4], MX_MAX_SHIFT)]

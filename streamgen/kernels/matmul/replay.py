@@ -1,10 +1,10 @@
-"""Words that are sent tile after tile, each tile several times: a FIFO that can begin a tile again.
+"""A FIFO whose words are sent tile by tile, each tile several times.
 
     for each tile: for each pass: its words, in the order in which they were written
 
-Whoever writes asks for `room`, says `commit` and gives the word with `write`, one cycle later or more, in the
-order of the commits. A word is sent as soon as it is written, also in a tile that is not complete, and its
-place is free when it is read in the last pass. So the ring holds a tile, and what runs ahead of it.
+The writer waits for `room`, sets `commit` and gives the word with `write`, one or more cycles later, in the
+order of the commits. A word is sent as soon as it is written, even if its tile is not complete, and its place
+is free when it is read in the last pass. The ring therefore holds a tile, and the words that run ahead of it.
 """
 
 from dataclasses import dataclass
@@ -69,9 +69,9 @@ class ReplayParams:
 
 @dataclass(frozen=True, kw_only=True)
 class Walk:
-    """Loops over tiles, passes and words, each of which may have one turn alone; bits of their counts.
+    """Loops over tiles, passes and words, each of which may have a single turn; bits of their counts.
 
-    words: of a tile, where these are fixed.
+    words: of a tile, if the number is fixed.
     """
 
     words_bits: int
@@ -93,9 +93,9 @@ class Walk:
         return Resources(lut=2.6 * counted + 12, ff=counted + kept + 4)
 
     def build_into(self, m: Module, descriptor: Any, step: Any) -> tuple[Any, Any, Any, Any]:
-        """active; then whether the present word ends its pass, the pass its tile, the tile the descriptor.
+        """active, and whether the current word ends its pass, the pass its tile, and the tile the descriptor.
 
-        A descriptor is taken when nothing is active. step: the present word is done.
+        A descriptor is taken when nothing is active. step: the current word is done.
         """
         fields = descriptor.payload
         fixed = self.words
@@ -141,7 +141,7 @@ class Walk:
 
 
 class Replay(wiring.Component):
-    """See the module's docstring."""
+    """See the module."""
 
     def __init__(self, params: ReplayParams) -> None:
         self._params = params

@@ -1,11 +1,11 @@
-"""The results of a matmul column: the accumulators of a tile, one by one, become floats.
+"""The results of a matmul column: the accumulators of a tile become floats, one by one.
 
     y = f24(f24(accumulator) * r) * 2^(e - 15) [+ b]        accumulator by accumulator, the lowest first
 
 `load` takes all accumulators at once into registers, which are free again `tile_results` cycles later. One
-after the other goes into a queue that the caller must have left room in (`returned` marks each result that
-leaves). There every result waits for its row scale r, beside it the bias b where there is one, and
-its exponent e.
+after the other goes into a queue in which the caller must have left room (`returned` marks each result that
+leaves). In the queue every result waits for its row scale r, with the bias b if there is one, and for its
+exponent e.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class ResultsParams:
 
     @property
     def depth(self) -> int:
-        """Of the queue: what is under way when every credit comes back as soon as it can."""
+        """Depth of the queue: the results in flight if every credit returns as soon as possible."""
         return max(32, 1 << (self.ahead + self.taken_after + 2 + self.tile_results - 1).bit_length())
 
     @property
@@ -54,12 +54,12 @@ class ResultsParams:
 
     @property
     def row_bits(self) -> int:
-        """Of what comes with a row: r, or r and b."""
+        """Bits of the data of a row: r, or r and b."""
         return F24.bits * (1 + self.bias)
 
     @property
     def stages(self) -> int:
-        """Registers that move together: of the scaler, and of the adder."""
+        """Registers that move together: those of the scaler, and those of the adder."""
         return self.scaler.latency + self.bias * self.adder.latency
 
     @property
@@ -68,7 +68,7 @@ class ResultsParams:
 
     @property
     def taken_after(self) -> int:
-        """Cycles from load to the first result, its r and its e taken."""
+        """Cycles from load to the first result taken, with its r and its e."""
         return 2  # the registers, the queue
 
     @property
@@ -142,7 +142,7 @@ class Results(wiring.Component):
         return m
 
     def _biased(self, m: Module, scaler: Any) -> Value:
-        """What leaves the scaler, and the bias of its row."""
+        """The output of the scaler, and the bias of its row."""
         p = self._params
         m.submodules.adder = adder = Shared(p.adder)
         pipe, bias = Pipeline(m, scaler.enable), self.i_r.payload[F24.bits :]

@@ -37,7 +37,7 @@ class RowScalesParams:
 
     @property
     def row_bits(self) -> int:
-        """Of what is sent for a row."""
+        """Bits sent for a row."""
         return _VALUE_BITS * (1 + self.bias)
 
     @property

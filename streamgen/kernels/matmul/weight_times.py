@@ -23,7 +23,7 @@ _ROW_READ = 1
 
 @dataclass(frozen=True, eq=False)
 class WeightTimes:
-    """ports: by port, the cycle of each token. curves, clocks: what follows."""
+    """ports: for each port, the cycle of each token. curves, clocks: derived from these."""
 
     ports: dict[str, np.ndarray]
     curves: dict[str, Curve]
@@ -39,9 +39,9 @@ def times_of(
     tokens: int,
     grouped: bool,
 ) -> WeightTimes:
-    """Times of weights in this layout that are sent in so many passes, with row scales for so many tokens.
+    """The cycles of weights in this layout that are sent in `passes` passes, with row scales for each token.
 
-    replay, row_scales: the rings that hold words and row scales. grouped: group scales are sent, too.
+    replay, row_scales: the rings that hold words and row scales. grouped: whether group scales are sent too.
     """
     run = _Sending(layout, replay, row_scales, passes, tokens)
     run.walk()
@@ -71,7 +71,7 @@ class _Sending:
         self.beat_rows = row_scales.beat_rows
 
     def walk(self) -> None:
-        """Tile by tile; at once, where neither ring can be full."""
+        """Tile by tile, or all at once if neither ring can become full."""
         needs, words, rows = self.needs, self.words, self.layout.tile_rows
         own = np.maximum(1, needs[:, ROWS + 1 :].sum(1))  # slots of a word beside beats of row scales
         row_beats = needs[::words, ROWS]
@@ -125,7 +125,7 @@ class _Sending:
         return int(row[tile - 1, -1, -1]) + _FREED
 
     def _beats(self, own: np.ndarray) -> np.ndarray:
-        """The cycle of every beat: those of a word end in its last slot."""
+        """The cycle of every beat: the beats of a word end in its last slot."""
         needs = self.needs[:, ROWS + 1 :].sum(1)
         word = np.repeat(np.arange(len(own)), needs)
         left = needs[word] - 1 - (np.arange(len(word)) - np.repeat(np.cumsum(needs) - needs, needs))

@@ -42,7 +42,7 @@ _AHEAD = 4  # descriptors whose words are still to be read
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsParams:
-    """column: for which. Bounds: those of the column."""
+    """column: the params of the column. Bounds: those of the column."""
 
     column: ColumnParams
     moves: ClassVar[bool] = True
@@ -50,13 +50,13 @@ class WeightsParams:
 
     @property
     def codes(self) -> MemoryLayout:
-        """How tokens of codes lie in memory."""
+        """The layout of tokens of codes in memory."""
         form = FORMATS[self.column.formats[0]]
         return MemoryLayout(f"i{form.code_bits}", (self.column.n_lanes, K_LANES))
 
     @property
     def scales(self) -> MemoryLayout | None:
-        """How tokens of group scales lie in memory."""
+        """The layout of tokens of group scales in memory."""
         p = self.column
         return MemoryLayout(f"i{p.scale_bits}", (p.n_lanes, 1, 1 + p.minimum)) if p.scale_bits else None
 
@@ -70,19 +70,19 @@ class WeightsParams:
 
     @property
     def max_words(self) -> int:
-        """Tokens of codes of a tile; of 8 bits they come in halves where there are 4 bits, too."""
+        """Tokens of codes of a tile; 8-bit codes come in halves if the column also has 4-bit codes."""
         p = self.column
         return max(p.max_k, 2 * p.longest(BYTES.name) if p.two_widths else 0) // K_LANES
 
     @property
     def passes(self) -> int:
-        """How often a tile is sent, at most."""
+        """The most times that a tile is sent."""
         return self.column.max_t // self.column.t_lanes
 
     @property
     def replay(self) -> ReplayParams:
-        """The ring of words: with an eighth of a tile to run ahead, or none where tiles are sent once. It is
-        of LUT memory where that holds a tile of `max_k` in all formats."""
+        """The ring of words, with an eighth of a tile to run ahead, or nothing if tiles are sent once. It is
+        made of LUT memory if that holds a tile of `max_k` in all formats."""
 
         def depth(words: int) -> int:
             return max(32, 1 << ceil_log2(words + -(-words // 8) if self.passes > 1 else 1))
@@ -140,17 +140,17 @@ class WeightsParams:
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """`i`: the beats, uint8 [beats, 64]."""
-        found = self.layout(bounds).unpack(inputs["i"])
-        return {f"o_{name}": array for name, array in found.items()}
+        arrays = self.layout(bounds).unpack(inputs["i"])
+        return {f"o_{name}": array for name, array in arrays.items()}
 
     def times(self, bounds: Bounds) -> WeightTimes:
-        """In which cycle what moves, nothing stalling."""
+        """The cycle of each token, if nothing stalls."""
         timed = {name: value for name, value in bounds.items() if name != "offset"}
         return _times(self, tuple(sorted(timed.items())))
 
     def cost(self, bounds: Bounds) -> Cost:
-        found = self.times(bounds)
-        ports = found.ports
+        times = self.times(bounds)
+        ports = times.ports
         first = min(int(ports[port][0]) for port in ports if port != "i")
         last = max(int(ports[port][-1]) for port in ports if port != "i")
         busiest = max(ports.values(), key=len)
@@ -261,7 +261,7 @@ class Weights(wiring.Component):
         return m
 
     def _fill(self, m: Module, replay: Any, rows: Any, take: Signal, active: Signal, grouped: Any) -> None:
-        """Beats to whoever lacks them; words of what is there."""
+        """Send beats to the part that lacks them; make words of the tokens."""
         p = self.params
         fields = self.i_descriptor.payload
         column = p.column
@@ -328,7 +328,7 @@ class Weights(wiring.Component):
         grouped: Any,
         take: Signal,
     ) -> Any:
-        """Registers of codes and scales, which lack of them there is, and the word; returns whether a beat of
+        """The registers of codes and scales, the requests for more, and the word. Returns whether a beat of
         codes is the last that its token needs."""
         p = self.params
         several, parts = p.codes.tokens_per_beat, p.codes.beats_per_token
@@ -342,12 +342,12 @@ class Weights(wiring.Component):
                 m.d.sync += part.eq(Mux(part == parts - 1, 0, part + 1))
         code: Any = Cat(held)[: p.code_bits]
         if several > 1:
-            place, made = (Signal(range(several), name=n, reset_less=True) for n in ("place", "made"))
+            place, sent = (Signal(range(several), name=n, reset_less=True) for n in ("place", "made"))
             with m.If(take):
                 m.d.sync += [need_w.eq(1), place.eq(0)]
             with m.Elif(commit):
-                m.d.sync += [place.eq(place + 1), made.eq(place), need_w.eq(place == several - 1)]
-            code = held[0].word_select(made, p.codes.token_slot)[: p.code_bits]
+                m.d.sync += [place.eq(place + 1), sent.eq(place), need_w.eq(place == several - 1)]
+            code = held[0].word_select(sent, p.codes.token_slot)[: p.code_bits]
         m.d.comb += replay.data[: p.code_bits].eq(code)
         if p.scales is not None:
             self._hold_scales(m, replay, scales, commit, need_s, grouped, take)
@@ -370,7 +370,7 @@ class Weights(wiring.Component):
                 m.d.sync += part.eq(Mux(part == parts - 1, 0, part + 1))
         served = several * again  # words of the scales that are held, a power of two
         groups = Signal(reset_less=True)
-        place, made = (
+        place, sent = (
             Signal(range(max(2, served)), name=n, reset_less=True) for n in ("word_of", "word_made")
         )
         with m.If(take):
@@ -378,18 +378,18 @@ class Weights(wiring.Component):
         with m.Elif(scales & (part == parts - 1)):
             m.d.sync += need_s.eq(0)
         with m.Elif(commit):
-            m.d.sync += [need_s.eq(groups & (place == served - 1)), made.eq(place)]
+            m.d.sync += [need_s.eq(groups & (place == served - 1)), sent.eq(place)]
             m.d.sync += place.eq(Mux(place == served - 1, 0, place + 1))
         chosen = Signal(p.scales.token_slot if several > 1 else parts * BEAT_BITS)
         m.d.comb += chosen.eq(
-            held[0].word_select(made[ceil_log2(again) :], p.scales.token_slot) if several > 1 else Cat(held)
+            held[0].word_select(sent[ceil_log2(again) :], p.scales.token_slot) if several > 1 else Cat(held)
         )
         bits, slot = p.column.scale_bits, p.scales.element_slot
         elements = (chosen.word_select(e, slot)[:bits] for e in range(p.scale_bits // bits))
         m.d.comb += replay.data[p.code_bits :].eq(Cat(elements))
 
     def _send(self, m: Module, replay: Any) -> None:
-        """A word is a token of codes and one of scales, each taken at its own time."""
+        """A word is a token of codes and a token of scales, each taken at its own time."""
         p = self.params
         o = replay.o
         if p.scales is None:

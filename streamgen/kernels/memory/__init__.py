@@ -1,4 +1,4 @@
-"""Kernels with memory ports: what computes addresses, together with the DMAs that it feeds."""
+"""Kernels with memory ports: the computation of addresses, together with the DMAs that use them."""
 
 from streamgen.kernels.memory.kv_load import KvLoad, KvLoadParams
 from streamgen.kernels.memory.kv_store import KvStore, KvStoreParams

@@ -1,7 +1,8 @@
-"""How kernels and DMAs are joined inside a kernel with memory ports, and the pace that memory sets.
+"""Connections between kernels and DMAs inside a kernel with memory ports, and the pace of the memory.
 
-A transfer of few beats comes at the rate of the memory. A longer one is asked for as room in the prefetch
-FIFO comes back: `prefetch` beats in a trip to the memory and the time that a burst takes to leave the FIFO.
+A transfer of few beats comes at the rate of the memory. The beats of a longer transfer are requested as room
+in the prefetch FIFO comes back: `prefetch` beats in a trip to the memory plus the time in which a burst
+leaves the FIFO.
 """
 
 from dataclasses import replace
@@ -19,7 +20,7 @@ TRIP = 4  # cycles from a beat taken to the next one asked for, beside the laten
 
 
 def join(m: Module, source: Any, target: Any) -> None:
-    """One stream drives another one whose payload has the same bits."""
+    """A stream drives another stream whose payload has the same bits."""
     m.d.comb += [
         target.valid.eq(source.valid),
         Value.cast(target.payload).eq(source.payload),
@@ -28,7 +29,7 @@ def join(m: Module, source: Any, target: Any) -> None:
 
 
 def beat_pace(load: LoadParams, beats: int) -> Fraction:
-    """Cycles of a beat, of so many that follow one another."""
+    """Cycles per beat, of that many consecutive beats."""
     pace = 1 / Fraction(load.rate).limit_denominator(64)
     if beats <= load.prefetch:
         return pace
@@ -36,7 +37,7 @@ def beat_pace(load: LoadParams, beats: int) -> Fraction:
 
 
 def paced(first: int, tokens: int, pace: Fraction) -> Curve:
-    """Tokens from cycle `first` on, `pace` cycles each, at least one."""
+    """Tokens from cycle `first` on, `pace` cycles each, at least one cycle."""
     pace = pace.limit_denominator(64)
     if pace <= 1:
         return Curve.nest(first, (tokens, 1))
@@ -51,9 +52,9 @@ def paced(first: int, tokens: int, pace: Fraction) -> Curve:
 
 
 def unused(queue: QueueParams, bits: int, padding: int) -> Resources:
-    """What a FIFO saves when of its payload, of so many bits, some are never read or always 0.
+    """Resources that a FIFO saves if some bits of its payload are never read or always 0.
 
-    Synthesis leaves these columns out of registers and LUT memory. Of block memory nothing is left out.
+    Synthesis leaves these columns out of registers and LUT memory, but not out of block memory.
     """
     if queue.kind not in ("register", "lutram"):
         return Resources(lut=0, ff=0)

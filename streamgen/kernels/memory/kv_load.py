@@ -49,10 +49,10 @@ _FIRST_OWN = 2  # cycle in which the first row of the pass is taken
 
 @dataclass(frozen=True, kw_only=True)
 class KvLoadParams:
-    """layout: the cache. lanes: positions a tile, a divisor of the channels. parts: of a row, sent one after
-    the other (a row of scales holds those of all heads). pieces: in which rows of the pass come: some heads,
-    or where there is one some parts, of all positions, then the next ones. max_new: positions of a pass.
-    max_again: how often a head is sent. prefetch, burst, rate, latency: as of a Load.
+    """layout: the cache. lanes: positions of a tile, a divisor of the channels. parts: of a row, sent one
+    after the other (a row of scales holds those of all heads). pieces: the pieces in which rows of the pass
+    come: some heads or, if there is one head, some parts, of all positions, then the next. max_new: positions
+    of a pass. max_again: the most times that a head is sent. prefetch, burst, rate, latency: as of a Load.
 
     Bounds: layer, position (of the first row of the pass), rows (positions of the pass), again.
     """
@@ -75,7 +75,7 @@ class KvLoadParams:
 
     @property
     def read(self) -> KvReadParams:
-        """What says where the rows lie."""
+        """The unit that finds the rows."""
         return KvReadParams(layout=self.layout)
 
     @property
@@ -92,7 +92,7 @@ class KvLoadParams:
 
     @property
     def tiles(self) -> KvTilesParams:
-        """What puts rows together and holds a context."""
+        """The unit that joins rows and holds a context."""
         return KvTilesParams(
             layout=self.layout,
             lanes=self.lanes,
@@ -166,7 +166,7 @@ class KvLoadParams:
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        """The first time a head is sent as memory and the rows of the pass come, then a tile a cycle."""
+        """The first time, a head is sent as memory and the rows of the pass come; later a tile per cycle."""
         position, rows = bounds["position"], bounds["rows"]
         tiles, whole, times = self._count(bounds), position // self.lanes, self._times(bounds)
         pace = self._pace(position)
@@ -264,12 +264,12 @@ class KvLoadParams:
         return KvLoad(self)
 
     def _times(self, bounds: Bounds) -> int:
-        """How often tiles are sent, or parts of them, of a head or of a piece of a row."""
+        """The number of times that tiles, or parts of them, are sent for a head or for a piece of a row."""
         times: int = bounds["again"] * self.parts // self.tiles.row_pieces
         return times
 
     def _arrivals(self, rows: int) -> ndarray:
-        """Which token on `i` is that of a head, or of a piece of a row, at a position: [turns, rows]."""
+        """The index of the token on `i` for a head, or a piece of a row, at a position: [turns, rows]."""
         turns = self.tiles.turns
         together = turns // self.pieces
         turn, row = np.arange(turns)[:, None], np.arange(rows)
@@ -280,7 +280,7 @@ class KvLoadParams:
         return -(-(bounds["position"] + bounds["rows"]) // self.lanes)
 
     def _pace(self, rows: int) -> Fraction:
-        """Cycles of a tile: a head is a command to each channel, and channels take turns."""
+        """Cycles of a tile: a head is one command to each channel, and channels take turns."""
         if not rows:
             return Fraction(1)
         layout = self.layout

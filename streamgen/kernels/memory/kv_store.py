@@ -41,8 +41,8 @@ _DONE = 12  # cycles from the last row to `done`, beside those of the store
 
 @dataclass(frozen=True, kw_only=True)
 class KvStoreParams:
-    """layout: the cache. pieces: in which the heads come, a divisor of them: the first ones of all
-    positions, then the next. rate, latency: of the memory, as of a Store.
+    """layout: the cache. pieces: the number of pieces in which the heads come, a divisor of the heads: the
+    first piece of all positions comes before the second. rate, latency: of the memory, as of a Store.
 
     Bounds: layer, position (of the first row), rows (positions to append).
     """
@@ -54,12 +54,12 @@ class KvStoreParams:
 
     @property
     def append(self) -> KvAppendParams:
-        """What finds the places."""
+        """The unit that finds the places."""
         return KvAppendParams(layout=self.layout, pieces=self.pieces)
 
     @property
     def store(self) -> StoreParams:
-        """The store of a channel. A row of one beat is a command of its own, so none waits for others."""
+        """The store of a channel. A row of one beat is a command of its own, so no row waits for others."""
         depth, burst = (1, 1) if self.layout.row_beats == 1 else (8, 4)
         return StoreParams(
             layout=self.layout.memory,
@@ -159,10 +159,10 @@ class KvStoreParams:
 
     @property
     def _pace(self) -> Fraction:
-        """Cycles of a row: those of memory, unless the way there takes longer.
+        """Cycles of a row: those of memory, unless the path to it takes longer.
 
-        A row of one beat holds up the next one until its command is taken. Of longer ones those of a position
-        go to one channel beat by beat, and two cycles pass until the next channel has its turn.
+        A row of one beat delays the next one until its command is taken. Longer rows of a position go to one
+        channel beat by beat, and two cycles pass until the next channel has its turn.
         """
         layout = self.layout
         turns = min(layout.channels, 2)  # the store of one channel drains while another one fills

@@ -42,8 +42,8 @@ from streamgen.platform.boards import ULTRASCALE_PLUS
 
 @dataclass(frozen=True, kw_only=True)
 class KvTilesParams:
-    """layout: the cache. lanes: positions a tile. parts: of a row. pieces: in which rows of the pass come.
-    max_new: positions of a pass. max_again: how often a context is sent."""
+    """layout: the cache. lanes: positions of a tile. parts: of a row. pieces: the pieces in which rows of the
+    pass come. max_new: positions of a pass. max_again: the most times that a context is sent."""
 
     layout: KvLayout
     lanes: int
@@ -81,39 +81,41 @@ class KvTilesParams:
 
     @property
     def turns(self) -> int:
-        """How often rows of all positions of the pass are put into tiles: for each head or piece of a row."""
+        """The number of times that rows of all positions of the pass are put into tiles: once for each head
+        or piece of a row."""
         return max(self.layout.heads, self.pieces)
 
     @property
     def row_pieces(self) -> int:
-        """Pieces of a row; else pieces are of heads."""
+        """The number of pieces of a row; otherwise pieces consist of heads."""
         return self.pieces if self.layout.heads == 1 else 1
 
     @property
     def own_bits(self) -> int:
-        """Of what comes in of a row of the pass."""
+        """Bits of an input token of a row of the pass."""
         return self.row_bits // self.row_pieces
 
     @property
     def out_bits(self) -> int:
-        """Of a tile as it is sent."""
+        """Bits of a sent tile."""
         return self.lanes * self.row_bits // self.parts
 
     @property
     def tiles(self) -> int:
-        """Those of the longest context."""
+        """Tiles of the longest context."""
         return 1 << max(1, ceil_log2(-(-self.layout.positions // self.lanes)))
 
     @property
     def depth(self) -> int:
-        """Tiles of the ring: those of the longest context, or as many as its ultra RAM has room for."""
+        """Tiles of the ring: those of the longest context, or as many as fit its ultra RAM."""
         if self.ring_kind != "uram":
             return self.tiles
         return max(self.tiles, ULTRASCALE_PLUS.uram.rows // self.words)
 
     @property
     def words(self) -> int:
-        """Words of a tile in the ring: as few as take the fewest blocks, at least one for each piece."""
+        """Words of a tile in the ring: the number that needs the fewest blocks, at least one for
+        each piece."""
         if wide_kind(1, self.tiles) == "lutram":
             return self.row_pieces
         whole = self.lanes * self.row_bits
@@ -142,11 +144,12 @@ class KvTilesParams:
 
     @property
     def held_bits(self) -> int:
-        """Of the ring and of the rows of the pass."""
+        """The memory of the ring and of the rows of the pass."""
         return self.row_bits * self.lanes * self.tiles + self.own_bits * self.own_depth
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Positions before the pass, positions of the pass, how often a context is sent."""
+        """Positions before the pass, positions of the pass, and the number of times that a context
+        is sent."""
         return (
             Field("position", bits_for(self.layout.positions)),
             Field("rows", bits_for(self.max_new)),
@@ -155,7 +158,8 @@ class KvTilesParams:
 
     @property
     def queues(self) -> tuple[QueueParams, QueueParams]:
-        """Descriptors of contexts still to be put together, and still to be sent."""
+        """Queues of descriptors of contexts that must still be joined, and of those that must still
+        be sent."""
         bits = sum(field.bits for field in self.descriptor_fields())
         return QueueParams(bits=bits, depth=4), QueueParams(bits=bits, depth=4)
 
@@ -199,7 +203,9 @@ class KvTiles(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self._params
-        m.submodules.building, m.submodules.sending = queues = [Queue(one) for one in p.queues]
+        m.submodules.building, m.submodules.sending = queues = [
+            Queue(queue_params) for queue_params in p.queues
+        ]
         for queue, other in (queues, queues[::-1]):
             m.d.comb += [
                 queue.i.valid.eq(self.i_descriptor.valid & other.i.ready),
@@ -237,8 +243,8 @@ class KvTiles(wiring.Component):
         return m
 
     def _build(self, m: Module, queue: Any, room: Value) -> tuple[Value, list[Signal], SimpleNamespace]:
-        """Put tiles together: (there is one, its rows, which piece of it: its turn, whether it is the last of
-        the turn, whether it is the whole tile). room: it is in the ring behind this cycle."""
+        """Join tiles; returns (there is one, its rows, which piece of the tile it is: its turn, whether it is
+        the last of the turn, whether it is the whole tile). room: the ring has room after this cycle."""
         p = self._params
         split = ceil_log2(p.lanes)
         given = data.View(descriptor_layout(p.descriptor_fields()), queue.payload)
@@ -313,8 +319,9 @@ class KvTiles(wiring.Component):
     def _rows(
         self, m: Module, needed: Value, take: Value, ends: Value, begins: Value, before: Value
     ) -> tuple[Value, list[Value]]:
-        """Rows of memory for a tile: (those needed are there, the row of each lane). take: they are; ends:
-        behind this cycle the next channels have their turn; begins: those behind so many tiles."""
+        """Rows of memory for a tile; returns (the needed rows are there, the row of each lane). take: they
+        are taken; ends: after this cycle the next channels have their turn; begins: the rows after that many
+        tiles."""
         p = self._params
         groups = p.layout.channels // p.lanes
         group = Signal(range(groups), reset_less=True)
@@ -332,8 +339,8 @@ class KvTiles(wiring.Component):
         return Cat(there).all(), lanes
 
     def _own(self, m: Module, running: Value, starts: Value, rows: Value, take: Value) -> tuple[Value, Value]:
-        """The rows of the pass, turn by turn: (the next one is there, the row). rows: of the descriptor that
-        starts; take: the next one is taken."""
+        """The rows of the pass, turn by turn; returns (the next one is there, the row). rows: of the
+        descriptor that starts; take: the next one is taken."""
         p, turns = self._params, self._params.turns
         together = turns // p.pieces
         m.submodules.own = own = Memory(
@@ -382,8 +389,8 @@ class KvTiles(wiring.Component):
     def _send(
         self, m: Module, queue: Any, read: Any, written: Value, freed: Signal, piece_there: Value
     ) -> None:
-        """Send what is in the ring, part by part, again and again; the last time places come free.
-        piece_there: of rows of the pass one more piece is in the ring."""
+        """Send the tiles of the ring, part by part, repeatedly; the last time places become free.
+        piece_there: the ring has one more piece of rows of the pass."""
         p, heads = self._params, self._params.layout.heads
         given = data.View(descriptor_layout(p.descriptor_fields()), queue.payload)
         length_bits = bits_for(p.layout.positions + p.lanes)
@@ -448,7 +455,7 @@ class KvTiles(wiring.Component):
 
 
 def _shares(row: Value, count: int) -> list[Value]:
-    """A row in so many parts."""
+    """A row, split into that many parts."""
     bits = len(row) // count
     return [row.word_select(k, bits) for k in range(count)]
 

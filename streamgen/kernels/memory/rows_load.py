@@ -34,8 +34,8 @@ from streamgen.platform.dma import LoadParams
 
 @dataclass(frozen=True, kw_only=True)
 class RowsLoadParams:
-    """shape: of a row of the table. tile: of a token, which divides it. vocabulary: rows, without the unknown
-    one. max_ids: of one execution. prefetch, burst, rate, latency: as of a Load.
+    """shape: of a row of the table. tile: of a token, which divides the row. vocabulary: the number of rows
+    without the unknown row. max_ids: of one execution. prefetch, burst, rate, latency: as of a Load.
 
     Bounds: ids (their number), offset (of the table, in beats).
     """
@@ -74,7 +74,7 @@ class RowsLoadParams:
 
     @property
     def layout(self) -> MemoryLayout:
-        """How tokens lie in memory."""
+        """The layout of tokens in memory."""
         return MemoryLayout(self.dtype, (1, *self.tile))
 
     @property
@@ -88,7 +88,7 @@ class RowsLoadParams:
 
     @property
     def places(self) -> EmbeddingParams:
-        """What finds the rows."""
+        """The unit that finds the rows."""
         return EmbeddingParams(
             row_beats=self.row_beats,
             row_tokens=self.tokens,
@@ -135,7 +135,7 @@ class RowsLoadParams:
         return Cost(resources=resources, ii=ii, latency=self._first, cycles=last + 1)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        """Rows one after the other as memory gives them; ids wait for room in the line of descriptors."""
+        """Rows one after the other as memory gives them; ids wait for room in the queue of descriptors."""
         ids = bounds["ids"]
         pace, alone = ceil(self._pace(ids)), ceil(self._pace(1))
         return {
@@ -144,7 +144,8 @@ class RowsLoadParams:
         }
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """A command for each id. Where its row begins between bursts is not known: as if with one."""
+        """A command for each id. The place of a row relative to bursts is not known, so a row counts as
+        beginning at one."""
         ids, ahead = np.arange(bounds["ids"]), self.load.counts.depth + 1
         take, ask = KernelSide("take", 1 + ids), KernelSide("ask", 2 + self.places.latency + ids)
         pop, send, streams = self.load.unpacked(bounds["ids"] * self.tokens)
@@ -163,7 +164,8 @@ class RowsLoadParams:
         return RowsLoad(self)
 
     def _pace(self, ids: int) -> Fraction:
-        """Cycles of a row, of so many; a load of several tokens a beat has few transfers under way."""
+        """Cycles per row, of that many rows; a load with several tokens per beat has few transfers
+        in flight."""
         load = self.load
         pace = max(Fraction(self.tokens), self.row_beats * beat_pace(load, ids * self.row_beats))
         if load.layout.tokens_per_beat > 1 and ids > (ahead := load.counts.depth + 1):

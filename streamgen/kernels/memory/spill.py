@@ -1,12 +1,14 @@
-"""Values that wait in memory for a later phase: what stores them, and what loads them again.
+"""Values that wait in memory for a later phase: the kernel that stores them and the kernel that loads them
+again.
 
     memory[place] = i        then a token on o_stored: all of it is in memory
     o = memory[place]        when a token of i_stored is there
 
-A value is tokens of one width in any order, those that went in come out. Tiles in: `i` of a SpillStore; out:
-`o` of a SpillLoad. Every value of a run has a place of its own, so nothing is overwritten before it is read;
-a read is asked for behind the last response to the writes, as a memory keeps no order between the two. Inside
-are a `Store` and a `Load`; bytes of a token lie as they are encoded (`numbers.formats`).
+A value is tokens of one width in any order; they are loaded in the order in which they were stored. Tiles in:
+`i` of a SpillStore; out: `o` of a SpillLoad. Every value of a run has its own place, so nothing is
+overwritten before it is read. A read is requested after the last response to the writes, because a memory
+keeps no order between the two. Inside are a `Store` and a `Load`; the bytes of a token are as encoded
+(`numbers.formats`).
 """
 
 from collections.abc import Mapping
@@ -41,7 +43,7 @@ _ANSWERED = 2  # cycles from the last response to the word
 
 @dataclass(frozen=True, kw_only=True)
 class SpillLayout:
-    """Where values lie: token_bits, of a token. max_tokens: of a value. values: places."""
+    """The places of values. token_bits: of a token. max_tokens: of a value. values: the number of places."""
 
     token_bits: int
     max_tokens: int
@@ -54,12 +56,12 @@ class SpillLayout:
 
     @property
     def memory(self) -> MemoryLayout:
-        """How a token lies: its bytes."""
+        """The layout of a token: its bytes."""
         return MemoryLayout("u8", (1, -(-self.token_bits // 8)))
 
     @property
     def places(self) -> int:
-        """Tokens from a value to the next one, whole beats of them."""
+        """Tokens from one value to the next, in whole beats."""
         several = self.memory.tokens_per_beat
         return -(-self.max_tokens // several) * several
 
@@ -73,17 +75,17 @@ class SpillLayout:
         return self.tokens(self.values * self.places)
 
     def tokens(self, count: int) -> ITensor:
-        """So many tokens as bytes."""
+        """An order of that many tokens as bytes."""
         return ITensor(self.memory.element_shape, "u8", (count,), (1,), ((0,), ()))
 
     def begin(self, place: int) -> int:
-        """The first token of a value. ValueError where there is none."""
+        """The first token of a value. ValueError if there is no such place."""
         if not 0 <= place < self.values:
             raise ValueError(f"place of a spill must be 0 to {self.values - 1}, not {place}")
         return place * self.places
 
     def bounds(self, bounds: Bounds) -> Bounds:
-        """Those of the Store or the Load inside. ValueError for a place that there is not, for tokens of
+        """The bounds of the Store or the Load inside. ValueError for an unknown place and for tokens of
         another width."""
         itensor: ITensor = bounds["itensor"]
         if itensor.token_bits != self.token_bits:
@@ -126,7 +128,7 @@ class SpillStoreParams(_SpillParams):
 
     @property
     def dma(self) -> StoreParams:
-        """What writes: bursts gather in LUT memory."""
+        """The unit that writes: bursts gather in LUT memory."""
         layout = self.layout
         sizes = {"max_tokens": layout.max_tokens, "depth": 32, "burst": 16}
         return StoreParams(layout=layout.memory, rate=self.rate, latency=self.latency, **sizes)
@@ -159,7 +161,7 @@ class SpillStoreParams(_SpillParams):
         return {**self.dma.curves(inside), "o_stored": Curve.nest(stored)}
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """Those of the store; the last response makes the word."""
+        """The cycles of the store; the last response makes the word."""
         clocks, stored = self.dma.clocks(self.layout.bounds(bounds)), self.curves(bounds)["o_stored"].cycles()
         word, first = KernelSide("stored", stored), np.zeros(1, np.int64)
         (written,) = clocks.transfers
@@ -182,7 +184,7 @@ class SpillLoadParams(_SpillParams):
 
     @property
     def dma(self) -> LoadParams:
-        """What reads."""
+        """The unit that reads."""
         layout = self.layout
         sizes = {"max_tokens": layout.max_tokens, "prefetch": 128, "burst": 16}
         return LoadParams(layout=layout.memory, rate=self.rate, latency=self.latency, **sizes)
@@ -211,7 +213,7 @@ class SpillLoadParams(_SpillParams):
         return {"i_stored": Curve.nest(0), **self.dma.curves(self.layout.bounds(bounds))}
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """Those of the load, which is asked when the word is there."""
+        """The cycles of the load, which is requested when the word is there."""
         clocks = self.dma.clocks(self.layout.bounds(bounds))
         word, first = KernelSide("word", np.zeros(1, np.int64)), np.zeros(1, np.int64)
         told = word.to(clocks.parts[0], first, first, latency=1)

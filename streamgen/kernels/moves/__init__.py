@@ -1,1 +1,1 @@
-"""What moves tiles and leaves them as they are: forks, selects, routes, parts of rows, tables."""
+"""Kernels that move tiles unchanged: forks, selects, routes, parts of rows, tables."""

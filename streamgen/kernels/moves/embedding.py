@@ -46,7 +46,8 @@ def with_unknown_row(table: ndarray) -> ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingParams:
-    """row_beats: from row to row. row_tokens: of a row, what the load sends. load_tokens: its max_tokens.
+    """row_beats: from row to row. row_tokens: tokens of a row that the load sends. load_tokens: the load's
+    max_tokens.
 
     max_rows: of a table. max_ids: of one execution.
 

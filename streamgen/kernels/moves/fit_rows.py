@@ -1,14 +1,14 @@
-"""Fit rows: rows get another length. What is longer is cut off, behind what is shorter zeros follow.
+"""Fit rows: changes the length of rows. Longer rows are cut, and shorter rows are filled with zeros.
 
     o[r, j] = i[r, first + j]    j < min(features - first, fitted)    r = 0 ... rows - 1
               0                  otherwise                            j = 0 ... fitted - 1
 
-Tiles in and out: (1, lanes), row-major. A token a cycle on the side with the longer rows: what is dropped
-does not wait for the reader of `o`; while zeros are made, the next row waits. So results of a matmul whose
-rows are whole tiles become heads of any size, rows of any size whole groups for a quantiser, and a row its
-parts.
+Tiles in and out: (1, lanes), row-major. There is one token per cycle on the side with the longer rows:
+dropped tokens do not wait for the reader of `o`, and while zeros are sent, the next row waits. Uses: results
+of a matmul, whose rows are whole tiles, become heads of any size; rows of any size become whole groups for a
+quantiser; a row is split into parts.
 
-The next descriptor is taken with the last token of `i`, before the zeros of the last row are made.
+The next descriptor is taken with the last token of `i`, before the zeros of the last row are sent.
 """
 
 from collections.abc import Mapping
@@ -25,20 +25,20 @@ from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks
 from streamgen.fifo.curves import KernelSide
-from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+from streamgen.gateware.stream import add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
-from streamgen.numbers import formats
+from streamgen.kernels.moves.passing import RowsParams
 
 _HELD = 2  # tokens that the register of the output takes
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitRowsParams:
+class FitRowsParams(RowsParams):
     """dtype, lanes: of a token. max_tokens: the most tokens of one descriptor, in or out.
 
-    Bounds: rows, features (elements of a row of `i`), fitted (of a row of `o`), first (element of a row of
-    `i` that is kept; 0 unless given, and only what lies behind it is cut off: first + fitted <= features);
-    all are multiples of lanes.
+    Bounds: rows, features (elements of a row of `i`), fitted (of a row of `o`), first (the first element of a
+    row of `i` that is kept, 0 by default; with another one, rows are only cut: first + fitted <= features).
+    All are multiples of lanes.
     """
 
     dtype: str
@@ -46,31 +46,16 @@ class FitRowsParams:
     max_tokens: int
     moves: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if self.lanes < 1:
-            raise ValueError(f"FitRows.lanes is {self.lanes}; at least 1 is needed")
-        if not 1 <= self.max_tokens < 1 << 32:
-            raise ValueError(f"FitRows.max_tokens is {self.max_tokens}; 1 to 2^32 - 1 are allowed")
-        formats.token_bits(self.dtype, (1, self.lanes))  # raises for what has no such token
-
-    @property
-    def token_bits(self) -> int:
-        return formats.token_bits(self.dtype, (1, self.lanes))
-
-    @property
-    def counter(self) -> CountdownParams:
-        """Counts the tokens of `i` of a descriptor."""
-        return CountdownParams(bits=self.max_tokens.bit_length())
-
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"i": self._rows(bounds, "features")}
+        return {"i": self._rows(bounds["rows"], bounds["features"])}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"o": self._rows(bounds, "fitted")}
+        return {"o": self._rows(bounds["rows"], bounds["fitted"])}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Tokens of `i`; of a row: those that pass, those dropped or made behind them, whether made; those
-        with which the first row begins, and whether they are dropped."""
+        """The number of tokens of `i`; of a row: the tokens that pass, the tokens dropped or filled after
+        them, and whether they are filled; the tokens with which the first row begins, and whether they are
+        dropped."""
         counts = (Field(name, self.counter.bits) for name in ("tokens", "passing", "rest", "begin"))
         return *counts, Field("fills", 1), Field("skips", 1)
 
@@ -128,7 +113,7 @@ class FitRowsParams:
         return {"i": Curve.nest(1, rows, (taken, 1)), "o": Curve.nest(2 + first, rows, (sent, 1))}
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """What passes waits for room, what is dropped does not."""
+        """Tokens that pass wait for room; dropped tokens do not."""
         taken, sent = self._lengths(bounds)
         curves = {name: curve.cycles() for name, curve in self.curves(bounds).items()}
         take, send = KernelSide("take", curves["i"]), KernelSide("send", curves["o"])
@@ -142,10 +127,6 @@ class FitRowsParams:
 
     def build(self) -> "FitRows":
         return FitRows(self)
-
-    def _rows(self, bounds: Bounds, size: str) -> ITensor:
-        trips = (bounds["rows"], bounds[size] // self.lanes)
-        return ITensor((1, self.lanes), self.dtype, trips, (1, self.lanes), ((0,), (1,)))
 
     def _lengths(self, bounds: Bounds) -> tuple[int, int]:
         """Tokens of a row of `i` and of a row of `o`."""

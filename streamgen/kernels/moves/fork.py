@@ -1,4 +1,4 @@
-"""Fork: every token goes to every way, each way takes it at its own time.
+"""Fork: copies every token to every output; each output takes its copy at its own time.
 
     o_0 = o_1 = ... = i                                    tiles leave in the order in which they come in
 

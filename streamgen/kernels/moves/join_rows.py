@@ -1,9 +1,9 @@
-"""Join rows: rows of several streams, one behind the other, become the rows of one.
+"""Join rows: joins the rows of several streams to the rows of one stream.
 
     o[r] = i_0[r], i_1[r] ...        r = 0 ... rows - 1
 
-Tiles in and out: (1, lanes), row-major. A token a cycle; while the tokens of one input pass, the others wait.
-One register stage holds the token of the output.
+Tiles in and out: (1, lanes), row-major, one token per cycle; while the tokens of one input pass, the others
+wait. One register stage holds the token of the output.
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,14 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
-from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+from streamgen.gateware.stream import add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
+from streamgen.kernels.moves.passing import RowsParams
 from streamgen.numbers import formats
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinRowsParams:
+class JoinRowsParams(RowsParams):
     """ways: inputs `i_0` ... dtype, lanes: of a token. max_tokens: the most tokens of one descriptor.
 
     Bounds: rows, parts (elements of a row of each input, multiples of lanes).
@@ -41,24 +42,16 @@ class JoinRowsParams:
                 raise ValueError(f"JoinRows.{name} is {getattr(self, name)}; at least {least} is needed")
         if self.max_tokens >= 1 << 32:
             raise ValueError(f"JoinRows.max_tokens is {self.max_tokens}; at most 2^32 - 1 are allowed")
-        formats.token_bits(self.dtype, (1, self.lanes))  # raises for what has no such token
-
-    @property
-    def token_bits(self) -> int:
-        return formats.token_bits(self.dtype, (1, self.lanes))
-
-    @property
-    def counter(self) -> CountdownParams:
-        return CountdownParams(bits=self.max_tokens.bit_length())
+        formats.token_bits(self.dtype, (1, self.lanes))  # raises for a dtype without such a token
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {f"i_{way}": self._rows(bounds, part) for way, part in enumerate(bounds["parts"])}
+        return {f"i_{way}": self._rows(bounds["rows"], part) for way, part in enumerate(bounds["parts"])}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"o": self._rows(bounds, sum(bounds["parts"]))}
+        return {"o": self._rows(bounds["rows"], sum(bounds["parts"]))}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Tokens of the output; of a row those of each input, less one."""
+        """The number of tokens of the output, and the tokens of a row of each input, minus one."""
         bits = self.counter.bits
         return Field("tokens", bits), *(Field(f"part_{way}", bits) for way in range(self.ways))
 
@@ -106,10 +99,6 @@ class JoinRowsParams:
 
     def build(self) -> "JoinRows":
         return JoinRows(self)
-
-    def _rows(self, bounds: Bounds, features: int) -> ITensor:
-        trips = (bounds["rows"], features // self.lanes)
-        return ITensor((1, self.lanes), self.dtype, trips, (1, self.lanes), ((0,), (1,)))
 
 
 class JoinRows(wiring.Component):

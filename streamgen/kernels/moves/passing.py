@@ -1,4 +1,4 @@
-"""What kernels share that pass tokens on as they are: fork, route, select, segments."""
+"""The common part of kernels that pass tokens on unchanged: forks, routes, selects, parts of rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from amaranth.utils import bits_for
 from streamgen.contract import Bounds, Field
 from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature
 from streamgen.itensor import ITensor
+from streamgen.numbers import formats
 
 
 def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int) -> ITensor:
-    """The stream of an execution; ValueError, which names the kernel ("a route"), when it does not fit."""
+    """The stream of an execution; ValueError, which names the kernel ("a route"), if it does not fit."""
     itensor: ITensor = bounds["itensor"]
     if itensor.token_bits != token_bits:
         raise ValueError(
@@ -29,7 +30,7 @@ def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int) -> ITens
 
 @dataclass(frozen=True, kw_only=True)
 class SteeredParams:
-    """Of a kernel that has `ways` ports, of which each execution uses one.
+    """Params of a kernel with `ways` ports, of which each execution uses one.
 
     Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its port.
     """
@@ -68,6 +69,38 @@ class SteeredParams:
 
     def _itensor(self, bounds: Bounds) -> ITensor:
         return passed(bounds, self._name, self.token_bits, self.max_tokens)
+
+
+class RowsParams:
+    """The common part of the params of kernels for rows in tokens (1, lanes) of `dtype`.
+
+    max_tokens: the most tokens of one descriptor.
+    """
+
+    dtype: str
+    lanes: int
+    max_tokens: int
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__.removesuffix("Params")
+        if self.lanes < 1:
+            raise ValueError(f"{name}.lanes is {self.lanes}; at least 1 is needed")
+        if not 1 <= self.max_tokens < 1 << 32:
+            raise ValueError(f"{name}.max_tokens is {self.max_tokens}; 1 to 2^32 - 1 are allowed")
+        formats.token_bits(self.dtype, (1, self.lanes))  # raises for a dtype without such a token
+
+    @property
+    def token_bits(self) -> int:
+        return formats.token_bits(self.dtype, (1, self.lanes))
+
+    @property
+    def counter(self) -> CountdownParams:
+        """Counts the tokens of a descriptor."""
+        return CountdownParams(bits=self.max_tokens.bit_length())
+
+    def _rows(self, rows: int, features: int) -> ITensor:
+        trips = (rows, features // self.lanes)
+        return ITensor((1, self.lanes), self.dtype, trips, (1, self.lanes), ((0,), (1,)))
 
 
 class Splitter(wiring.Component):

@@ -1,10 +1,10 @@
-"""Segments: successive parts of a stream go to successive outputs.
+"""Segments: consecutive parts of a stream go to consecutive outputs.
 
     o_k = the tiles of i for which its outermost loop is in part k
 
-So the results of one matmul whose rows are those of several (queries, keys, values) part again. In several
-`rounds` each output gets a piece of its part, then each the next one. Tiles leave in the order in which they
-come in, a token a cycle; one register stage holds the tokens for all outputs.
+An example is the result of one matmul for several values (queries, keys, values), which is split again. With
+several `rounds` each output gets a piece of its part, then each the next piece. Tiles leave in the order in
+which they come in, one token per cycle; one register stage holds the tokens for all outputs.
 """
 
 from collections.abc import Mapping
@@ -97,7 +97,7 @@ class SegmentsParams:
         return curves
 
     def clocks(self, bounds: Bounds) -> Clocks:
-        """Tokens leave as they come in, whatever output they go to."""
+        """Tokens leave as they come in, for any output."""
         every = np.arange(self._itensor(bounds).token_count)
         take, send = KernelSide("take", 1 + every), KernelSide("send", 2 + every)
         curves = self.curves(bounds)

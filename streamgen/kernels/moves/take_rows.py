@@ -1,11 +1,11 @@
-"""Take rows: `count` rows of a stream pass, from row `first` on; the others are dropped.
+"""Take rows: passes `count` rows of a stream, from row `first` on, and drops the others.
 
     o[r] = i[first + r]                                    r = 0 ... count - 1
 
 Tiles in and out: (1, lanes), row-major, or `tile` features of all rows before the next ones. Every token of
-`i` is taken, a token a cycle: what is dropped does not wait for the reader of `o`. So a decoder sends only
-the last token of a prompt to its LM head. With a count of 0 all rows are dropped, and `o` rests; a run sees
-by `done` that the last one has come.
+`i` is taken, one per cycle: dropped tokens do not wait for the reader of `o`. A decoder uses this to send
+only the last token of a prompt to its LM head. With a count of 0 all rows are dropped, and `o` rests; `done`
+shows a run that the last row has come.
 """
 
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
-from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+from streamgen.gateware.stream import add_skid, descriptor_signature, skid_resources
 from streamgen.itensor import ITensor
-from streamgen.numbers import formats
+from streamgen.kernels.moves.passing import RowsParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakeRowsParams:
+class TakeRowsParams(RowsParams):
     """dtype, lanes: of a token. max_tokens: the most tokens of one descriptor.
 
-    Bounds: rows, features (elements of a row, a multiple of lanes), first, count (rows that pass); tile,
-    where features come in tiles of all rows (a multiple of lanes that divides features).
+    Bounds: rows, features (elements of a row, a multiple of lanes), first, count (the number of rows that
+    pass); tile, if features come in tiles of all rows (a multiple of lanes that divides features).
     """
 
     dtype: str
@@ -39,31 +39,15 @@ class TakeRowsParams:
     moves: ClassVar[bool] = True
     drops: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if self.lanes < 1:
-            raise ValueError(f"TakeRows.lanes is {self.lanes}; at least 1 is needed")
-        if not 1 <= self.max_tokens < 1 << 32:
-            raise ValueError(f"TakeRows.max_tokens is {self.max_tokens}; 1 to 2^32 - 1 are allowed")
-        formats.token_bits(self.dtype, (1, self.lanes))  # raises for what has no such token
-
-    @property
-    def token_bits(self) -> int:
-        return formats.token_bits(self.dtype, (1, self.lanes))
-
-    @property
-    def counter(self) -> CountdownParams:
-        """Counts the tokens of a descriptor."""
-        return CountdownParams(bits=self.max_tokens.bit_length())
-
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"i": self._rows(bounds, bounds["rows"])}
+        return {"i": self._stream(bounds, bounds["rows"])}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"o": self._rows(bounds, bounds["count"])} if bounds["count"] else {}
+        return {"o": self._stream(bounds, bounds["count"])} if bounds["count"] else {}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Tokens in all; of a tile, those before the first one that passes and those that pass; those
-        between the last one that passes and the first one of the next tile."""
+        """The number of all tokens; of a tile, the tokens before the first one that passes and those that
+        pass; the tokens between the last one that passes and the first one of the next tile."""
         return tuple(Field(name, self.counter.bits) for name in ("tokens", "before", "passing", "between"))
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
@@ -129,11 +113,11 @@ class TakeRowsParams:
     def build(self) -> "TakeRows":
         return TakeRows(self)
 
-    def _rows(self, bounds: Bounds, rows: int) -> ITensor:
+    def _stream(self, bounds: Bounds, rows: int) -> ITensor:
         features, tile = bounds["features"], bounds.get("tile", bounds["features"])
-        trips, steps = (features // tile, rows, tile // self.lanes), (tile, 1, self.lanes)
         if tile == features:
-            return ITensor((1, self.lanes), self.dtype, trips[1:], steps[1:], ((0,), (1,)))
+            return self._rows(rows, features)
+        trips, steps = (features // tile, rows, tile // self.lanes), (tile, 1, self.lanes)
         return ITensor((1, self.lanes), self.dtype, trips, steps, ((1,), (0, 2)))
 
 

@@ -1,10 +1,10 @@
-"""Unzip: a token becomes one token of each of C outputs, neighbouring elements together.
+"""Unzip: splits a token into one token for each of C outputs; neighbouring elements stay together.
 
     o_c[..., j * lanes + l] = i[..., (j * C + c) * lanes + l]              c = 0 ... C - 1
 
-So the gates and the factors of a gated product part, which half of the columns of a matmul compute each.
-Tiles are (1, lanes * C) and (1, lanes), in the same order, a token a cycle; outputs take theirs each at its
-own time.
+It separates the gates and the factors of a gated product, each of which half of a matmul's columns compute.
+Tiles are (1, lanes * C) and (1, lanes), in the same order, one token per cycle; each output takes its token
+at its own time.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""A real as an integer beside the greatest exponent of its row, itself or its square.
+"""A real as an integer relative to the greatest exponent of its row: the value or its square.
 
     value     trunc(x · 2^(39 - E))               square    floor(x^2 · 2^(38 - 2·E))
 
-E = G - 127 with G the greatest biased exponent of the row: 40 bits are kept. An x of biased exponent e lies
-G - e places below the top, its square twice as many; what lies 40 places down or more is zero.
+E = G - 127 with G the greatest biased exponent of the row: 40 bits are kept. An x of biased exponent e is G -
+e places below the top, its square twice as many; anything 40 places down or more is zero.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ SPECIAL = 255  # the biased exponent of NaN and the infinities
 
 @dataclass(frozen=True, kw_only=True)
 class AlignParams:
-    """square: whether it is the square that is wanted."""
+    """square: whether to align the square."""
 
     square: bool
 
@@ -36,7 +36,7 @@ class AlignParams:
 
     @property
     def shape(self) -> Shape:
-        """Of the integer."""
+        """Bits of the integer."""
         return unsigned(KEPT_BITS) if self.square else signed(KEPT_BITS + 1)
 
     @property
@@ -67,7 +67,7 @@ class AlignParams:
 
 
 class Align(Component):
-    """x: bits of f24; greatest: G; o: the integer, `latency` cycles later. It never stops."""
+    """x: bits of f24; greatest: G; o: the integer, `latency` cycles later. The pipe never stops."""
 
     def __init__(self, params: AlignParams) -> None:
         self._params = params

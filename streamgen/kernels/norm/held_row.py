@@ -1,10 +1,10 @@
-"""A row of parameters, weights say: taken in once a descriptor, read again for every row of data.
+"""A row of parameters, such as weights: received once per descriptor, and read for every row of data.
 
 Tokens of f24 come on `i`, `end` + 1 of them after each `start`, and wait in a ring, so the row of the next
 descriptor comes in while this one is in use. `plus_one` adds 1 to every element on the way (rounded to f24).
 
-`available`: the token that is next in turn is there. `step` reads it; it is there a cycle later. `row_last`:
-it is the last of a row; `last`: of the last row too, after which its place is free.
+`available`: the next token is there. `step` reads it, and it is there a cycle later. `row_last`: it is the
+last of a row. `last`: it is also in the last row, after which its place is free.
 """
 
 from dataclasses import dataclass

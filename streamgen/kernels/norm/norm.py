@@ -55,11 +55,12 @@ CONSTANTS = (("inverse", F24.bits), ("epsilon", F24.bits))
 
 @dataclass(frozen=True, kw_only=True)
 class NormParams:
-    """kind: which norm. lanes: elements of a token. max_k, max_rows: of one descriptor, padding included.
+    """kind: "rms" or "layer". lanes: elements of a token. max_k, max_rows: of one descriptor, padding
+    included.
 
-    bias: whether there is an i_bias. plus_one: weights are 1 + i_weight.
-    Bounds: t (rows), k (row length as streamed, a multiple of lanes), valid_k (its logical length), epsilon;
-    heads (rows that lie side by side in a row of the tensor, 1).
+    bias: whether there is an i_bias. plus_one: weights are 1 + i_weight. Bounds: t (rows), k (row length as
+    streamed, a multiple of lanes), valid_k (its logical length), epsilon; heads (rows that are side by side
+    in a row of the tensor, 1).
     """
 
     kind: Literal["rms", "layer"]
@@ -93,7 +94,7 @@ class NormParams:
 
     @property
     def centre(self) -> RowCentreParams:
-        """What subtracts the mean."""
+        """The unit that subtracts the mean."""
         return RowCentreParams(lanes=self.lanes, max_tokens=self.max_tokens)
 
     @property
@@ -113,7 +114,7 @@ class NormParams:
 
     @property
     def ring(self) -> RowRingParams:
-        """Where rows wait for their root."""
+        """The ring in which rows wait for their root."""
         return RowRingParams(
             bits=self.lanes * F24.bits,
             head_bits=1,
@@ -132,9 +133,9 @@ class NormParams:
         plus_one = {"i_weight": self.plus_one} | ({"i_bias": False} if self.bias else {})
         return {
             port: HeldRowParams(
-                lanes=self.lanes, max_tokens=self.max_tokens, starts=self.ring.rows, plus_one=one
+                lanes=self.lanes, max_tokens=self.max_tokens, starts=self.ring.rows, plus_one=adds_one
             )
-            for port, one in plus_one.items()
+            for port, adds_one in plus_one.items()
         }
 
     @property
@@ -233,7 +234,7 @@ class NormParams:
         return NormKernel(self)
 
     def _first(self, bounds: Bounds) -> int:
-        """The cycle of the first token sent: rows pass on token by token when they are complete."""
+        """The cycle of the first token sent: rows pass token by token when they are complete."""
         row = bounds["k"] // self.lanes
         squares = row + self.sums.waits + self.sums.latency
         centre = self.centre.latency(row) if self.centred else 0

@@ -11,6 +11,7 @@ Tokens go out as they came in, each row when its mean is known.
 """
 
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,9 @@ from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.rtl import Shared
 from streamgen.kernels.norm.align import KEPT_BITS, SPECIAL, AlignParams
 from streamgen.kernels.norm.row_ring import RowRingParams
-from streamgen.kernels.norm.row_sum import RowSumParams, delay, follow, halve
+from streamgen.kernels.norm.row_sum import RowSumParams, delay, follow
 from streamgen.kernels.norm.units import scale_epsilon, scaled_epsilon
+from streamgen.kernels.row_parts import halve
 
 CUT = 3  # bits of X below the unit of M
 MEAN_BITS = 1 + KEPT_BITS - CUT
@@ -102,7 +104,7 @@ class RowMean(Component):
             for name, offset in zip(products, offsets, strict=True)
         ]
         for _ in range(2):
-            terms = halve(halve(terms, _plus), _plus)
+            terms = halve(halve(terms, add), add)
             s = pipe.stage(**{f"term{index}": value for index, value in enumerate(terms)})
             terms = list(vars(s).values())
         (product,) = terms
@@ -147,7 +149,7 @@ class RowCentreParams:
 
     @property
     def ring(self) -> RowRingParams:
-        """Where rows wait for their mean."""
+        """The ring in which rows wait for their mean."""
         return RowRingParams(
             bits=self.lanes * F24.bits,
             head_bits=1 + F24.bits,
@@ -162,7 +164,7 @@ class RowCentreParams:
         return 1 + self.align.latency + 1 + self.convert.latency + 1
 
     def latency(self, row: int) -> int:
-        """Cycles from the first token of a row of so many to the first one that leaves."""
+        """Cycles from the first token of a row of that many tokens to the first one that leaves."""
         return 2 * (row - 1) + self.sums.waits + self.sums.latency + self.mean.latency + 1 + self.lead
 
     @property
@@ -196,7 +198,7 @@ def _inverse(valid_k: int) -> tuple[int, int]:
 
 
 class RowCentre(Component):
-    """The ports of `RowSum` without those of a sum; o_special: a row with NaN or an infinity."""
+    """The ports of `RowSum`, except those of a sum. o_special: a row with NaN or an infinity."""
 
     def __init__(self, params: RowCentreParams) -> None:
         self._params = params
@@ -310,7 +312,3 @@ class RowCentre(Component):
                 self.o_data.word_select(lane, F24.bits).eq(element),
             ]
         return m
-
-
-def _plus(a: Value, b: Value) -> Value:
-    return a + b

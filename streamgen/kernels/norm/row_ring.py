@@ -5,8 +5,8 @@
     complete     the tail of the row arrives, after all its tokens: the row may be read
     step         the next token is read; it is there a cycle later
 
-Tokens and rows go out as they came in. Because room is granted before a token sets out, nothing between the
-grant and the ring ever stalls. Place is free again with `step`. `room` is known a cycle late, so the last
+Tokens and rows leave in the order in which they came. Because room is granted before a token is sent, nothing
+between the grant and the ring ever stalls. `step` frees the place. `room` is known a cycle late, so the last
 place is never granted.
 """
 
@@ -42,8 +42,9 @@ def memory_resources(bits: int, depth: int) -> Resources:
 class RowRingParams:
     """bits: of a token. head_bits, tail_bits: of a row. max_tokens: of the longest row, at least 1.
 
-    ahead: cycles from a grant to the completion of the row that it is the last of, with a few to spare:
-    so many more tokens than a row fit in, and so many rows, that short rows and long ones flow without a gap.
+    ahead: cycles from the grant of the last token of a row to the completion of the row, with a few to spare.
+    The ring has room for that many tokens, and rows, beyond a row, so that short rows and long ones flow
+    without a gap.
     """
 
     bits: int
@@ -80,9 +81,10 @@ class RowRingParams:
 
 
 class RowRing(Component):
-    """The ring; see the module for what the ports do. `row`: a complete row waits; `head`, `tail`: its own.
+    """The ring; the module describes the ports. `row`: a complete row waits; `head`, `tail`: those of that
+    row.
 
-    `last`: the next token to be read is the last of its row. `enable`: moves the register behind the memory.
+    `last`: the next token to be read is the last of its row. `enable`: moves the register after the memory.
     """
 
     def __init__(self, params: RowRingParams) -> None:

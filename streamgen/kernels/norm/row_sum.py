@@ -1,13 +1,13 @@
-"""Sums over rows of reals in which neither order nor lanes can matter: aligned integers, added exactly.
+"""Sums over rows of reals that do not depend on order or lanes: aligned integers, added exactly.
 
-Each element, or its square, becomes an integer beside the greatest exponent of its row (`Align`). That is
-known when the row is complete, so tokens wait in a ring (`RowRing`) and pass on, with their sum some cycles
-behind, while the next row comes in. An element is f24; of those with exponent 0, which are zeros, the
-lowest fraction bit marks padding.
+Each element, or its square, becomes an integer relative to the greatest exponent of its row (`Align`). That
+exponent is known when the row is complete, so tokens wait in a ring (`RowRing`). They are sent on, with their
+sum some cycles later, while the next row comes in. An element is f24; for elements with exponent 0, which are
+zeros, the lowest fraction bit marks padding.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add
 from typing import Any
 
 from amaranth import Const, Module, Mux, Signal, Value, signed
@@ -20,16 +20,11 @@ from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.rtl import Shared
 from streamgen.kernels.norm.align import KEPT_BITS, AlignParams
 from streamgen.kernels.norm.row_ring import RowRingParams
-
-
-def halve(values: list[Value], join: Callable[[Value, Value], Value]) -> list[Value]:
-    """One level of a tree; what has no partner stays."""
-    pairs = [join(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
-    return pairs + values[len(pairs) * 2 :]
+from streamgen.kernels.row_parts import halve, maximum
 
 
 def follow(m: Module, value: Value, cycles: int) -> Value:
-    """The value so many cycles later, 0 after reset."""
+    """The value `cycles` later, 0 after reset."""
     for _ in range(cycles):
         register = Signal(len(value), name="follow")
         m.d.sync += register.eq(value)
@@ -38,7 +33,7 @@ def follow(m: Module, value: Value, cycles: int) -> Value:
 
 
 def delay(pipe: Pipeline, value: Value, stages: int) -> Value:
-    """The value so many stages of the pipe later."""
+    """The value that many stages of the pipe later."""
     for _ in range(stages):
         value = pipe.stage(waiting=value).waiting
     return value
@@ -46,10 +41,10 @@ def delay(pipe: Pipeline, value: Value, stages: int) -> Value:
 
 @dataclass(frozen=True, kw_only=True)
 class RowSumParams:
-    """lanes: elements of a token. max_tokens: longest row. squares: what is summed.
+    """lanes: elements of a token. max_tokens: the longest row. squares: whether squares are summed.
 
-    head_bits: what comes with a row and leaves with its tokens and its sum. lead: cycles from the grant of a
-    token to its arrival.
+    head_bits: of the data that comes with a row and leaves with its tokens and its sum. lead: cycles from the
+    grant of a token to its arrival.
     """
 
     lanes: int
@@ -189,14 +184,14 @@ class RowSum(Component):
         partial = [x[F24.fraction_bits : -1] for x in self._elements(self.data)]
         along = {"first": self.first, "last": self.last, "special": self.special}
         for _ in range(self._params.tree_stages):
-            partial = halve(halve(partial, _maximum), _maximum)
+            partial = halve(halve(partial, maximum), maximum)
             names = {f"max{index}": value for index, value in enumerate(partial)}
             s = pipe.stage(**along, **names)
             partial = [getattr(s, name) for name in names]
             along = {name: getattr(s, name) for name in along}
         valid = follow(m, self.valid, pipe.depth)
         so_far, greatest = Signal(8, reset_less=True), Signal(8)
-        of_row = Mux(along["first"], partial[0], _maximum(so_far, partial[0]))
+        of_row = Mux(along["first"], partial[0], maximum(so_far, partial[0]))
         m.d.comb += [
             greatest.eq(of_row | along["special"].replicate(8)),
             ring.complete.eq(valid & along["last"]),
@@ -215,7 +210,7 @@ class RowSum(Component):
             terms.append(align.o)
         pipe = Pipeline(m, Const(1))
         for _ in range(params.tree_stages):
-            terms = halve(halve(terms, _plus), _plus)
+            terms = halve(halve(terms, add), add)
             names = {f"term{index}": value for index, value in enumerate(terms)}
             s = pipe.stage(**names)
             terms = [getattr(s, name) for name in names]
@@ -228,11 +223,3 @@ class RowSum(Component):
             self.s_head.eq(delay(pipe, self.o_head, behind + 1)),
             self.s_greatest.eq(delay(pipe, greatest, behind + 1)),
         ]
-
-
-def _maximum(a: Value, b: Value) -> Value:
-    return Mux(a > b, a, b)
-
-
-def _plus(a: Value, b: Value) -> Value:
-    return a + b

@@ -1,12 +1,12 @@
-"""The arithmetic of a norm behind its sums: 1 / root mean square of a row, and what an element becomes.
+"""The arithmetic of a norm after its sums: 1 / root mean square of a row, and the result of an element.
 
     RowRoot    r = 1 / sqrt(total · inverse + epsilon · 4^(127 - G))         once a row, a row a cycle
     NormLane   o = (x · r · 2^(127 - G)) · w [+ b]                           once an element
 
-x / 2^(G - 127), with G the greatest biased exponent of its row, lies below 2: nothing on the way to r can
-overflow, whatever the row. Each of the four operations of r is rounded to f24; o has one rounding of the
-product of x, r and the power, and one of the rest. The scaled epsilon saturates: it becomes infinite (then r
-is 0) or the least normal number, never 0 unless it is.
+x / 2^(G - 127), with G the greatest biased exponent of its row, is below 2, so nothing on the way to r can
+overflow, for any row. Each of the four operations of r is rounded to f24; o has one rounding of the product
+of x, r and the power, and one of the rest. The scaled epsilon saturates: it becomes infinite (then r is 0) or
+the least normal number, and never 0 unless epsilon is 0.
 """
 
 from dataclasses import dataclass

@@ -39,6 +39,7 @@ from streamgen.kernels.row_parts import (
     MAX_LENGTH,
     lanes_before,
     narrowed,
+    quarter_maxima,
     ring_resources,
     ring_style,
     tree_stages,
@@ -54,7 +55,7 @@ LOWEST = 0x007FFF  # the key of -infinity
 class MaskedRowsParams:
     """lanes: elements of a token. max_length: of a row, in elements.
 
-    Bounds: rows, length; and, where there are masks, start (first valid key, 0), causal (False), position (of
+    Bounds: rows, length; and, if there are masks, start (first valid key, 0), causal (False), position (of
     the first row, 0), window (keys that a row sees, 0: all), rows_per_position (1), rows_per_head (rows).
     """
 
@@ -69,7 +70,7 @@ class MaskedRowsParams:
 
     @property
     def bits(self) -> int:
-        """Of a length, a position and a window."""
+        """Bits of a length, a position and a window."""
         return self.max_length.bit_length()
 
     @property
@@ -79,17 +80,17 @@ class MaskedRowsParams:
 
     @property
     def ring_depth(self) -> int:
-        """Tokens that the row buffer holds: two rows, or one and the tokens under way."""
+        """Tokens that the row buffer holds: two rows, or one row and the tokens in flight."""
         return 1 << ceil_log2(max(2 * self.max_tokens, self.max_tokens + 16))
 
     @property
     def latency(self) -> int:
-        """Cycles from the last token of a row taken to the first one that goes on."""
+        """Cycles from the last token of a row taken to the first one sent on."""
         return 5 + tree_stages(self.lanes)
 
     @property
     def resources(self) -> Resources:
-        """What synthesis uses, within a fifth."""
+        """Resources of synthesis, within a fifth."""
         own = Resources(
             lut=100 * self.lanes + 10 * self.bits + 262, ff=80 * self.lanes + 14 * self.bits + 205
         )
@@ -331,7 +332,8 @@ class MaskedRows(wiring.Component):
         return row
 
     def _take(self, m: Module, room: Value, row_room: Value) -> tuple[Value, Value, Value, Value, Value]:
-        """Take tokens: (one is taken, its row begins, lo and hi counted from its first element, it ends)."""
+        """Take tokens; returns (one is taken, its row begins, lo and hi counted from its first element, it
+        ends)."""
         lanes, bits = self._params.lanes, self._params.bits
         row = self._limits(m)
         active, begins, last, taken = Signal(), Signal(), Signal(), Signal()
@@ -366,7 +368,7 @@ class MaskedRows(wiring.Component):
         partial = [s.keys.word_select(lane, F24.bits) for lane in range(self._params.lanes)]
         last = s.last
         for _ in range(tree_stages(self._params.lanes)):
-            partial = _halve(pipe, _halve(pipe, partial))
+            partial = quarter_maxima(pipe, partial)
             s = pipe.stage(last=last, **{f"max{index}": value for index, value in enumerate(partial)})
             partial, last = [getattr(s, f"max{index}") for index in range(len(partial))], s.last
         so_far, first = Signal(F24.bits, reset_less=True), Signal(init=1)
@@ -397,9 +399,3 @@ def _key(pipe: Pipeline, bits: Value, attended: Value) -> Value:
 def _bits(key: Value, negated: Value) -> Value:
     """The bits of the value of a key, or of the negated value."""
     return Cat(key[:-1] ^ (~key[-1]).replicate(F24.bits - 1), ~key[-1] ^ negated)
-
-
-def _halve(pipe: Pipeline, keys: list[Value]) -> list[Value]:
-    """One level of a tree of maxima."""
-    pairs = zip(keys[::2], keys[1::2], strict=False)
-    return [pipe.wire(Mux(a > b, a, b)) for a, b in pairs] + keys[len(keys) - len(keys) % 2 :]

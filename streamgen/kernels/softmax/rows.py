@@ -1,11 +1,11 @@
-"""What both forms of softmax share: rows with their maximum, lanes of arithmetic, the sum of a row.
+"""The common part of both forms of softmax: rows with their maximum, lanes of arithmetic, the sum of a row.
 
-The forms are in `softmax` (normalised) and `attention_softmax` (integers and their sum). What a row does not
-attend to, padding included, and scores of -infinity give 0. A row without any other score gives zeros. A
-row that attends to NaN or +infinity gives NaN everywhere, padding included, or in integers zeros and the
-sum NaN. Sums are sums of integers, rounded once, so lanes cannot matter.
+The forms are in `softmax` (normalised) and `attention_softmax` (integers and their sum). Positions that a row
+does not attend to, padding included, and scores of -infinity give 0. A row without any other score gives
+zeros. A row that attends to NaN or +infinity gives NaN everywhere, padding included; in integers it gives
+zeros and the sum NaN. Sums are sums of integers, rounded once, so lanes cannot matter.
 
-A token leaves the row buffer when there is room for it at its destination: what lies between never stalls.
+A token leaves the row buffer when there is room for it at its destination, so nothing in between stalls.
 """
 
 from abc import ABC, abstractmethod
@@ -60,7 +60,7 @@ class SoftmaxRowsParams(ABC):
 
     @property
     def convert(self) -> IntToFloatParams:
-        """A sum to f24."""
+        """The conversion of a sum to f24."""
         return IntToFloatParams(width=self.sums.sum_bits + 1, form=F24)
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
@@ -92,7 +92,7 @@ class SoftmaxRowsParams(ABC):
         return Cost(resources=self.resources(), ii=1.0, latency=first - start, cycles=last + 1)
 
     def _terms_begin(self, bounds: Bounds) -> int:
-        """The cycle in which what the lanes make of the first token is there; the input begins in cycle 3."""
+        """The cycle in which the lanes' result for the first token is there; the input begins in cycle 3."""
         return 2 + self.rows.tokens(bounds) + self.rows.latency + self.lane.latency
 
 
@@ -107,7 +107,7 @@ def softmax_ports(params: SoftmaxRowsParams) -> dict[str, Any]:
 
 
 def has_room(m: Module, came: Value, went: Value, limit: int) -> Signal:
-    """Whether fewer than `limit` are under way; known a cycle late, so the last place stays free."""
+    """Whether fewer than `limit` are in flight; known a cycle late, so the last place stays free."""
     under_way, room = Signal(range(limit + 1)), Signal(init=1)
     m.d.sync += [under_way.eq(under_way + came - went), room.eq(under_way < limit - 1)]
     return room
@@ -116,7 +116,7 @@ def has_room(m: Module, came: Value, went: Value, limit: int) -> Signal:
 def add_lanes(
     m: Module, component: Any, params: SoftmaxRowsParams
 ) -> tuple[Any, list[Any], Value, Value, Value]:
-    """The rows, the lanes behind them; and beside what the lanes give: valid, last, row is NaN."""
+    """The rows and the lanes after them; returns the result of the lanes with: valid, last, row is NaN."""
     m.submodules.rows = rows = params.rows.build()
     wiring.connect(m, wiring.flipped(component.i_descriptor), rows.i_descriptor)
     wiring.connect(m, wiring.flipped(component.i), rows.i)

@@ -49,13 +49,13 @@ class SoftmaxParams(SoftmaxRowsParams):
 
     @property
     def ring_depth(self) -> int:
-        """Tokens of exponentials that wait for their sum: two rows, or one and those under way."""
+        """Tokens of exponentials that wait for their sum: two rows, or one row and the tokens in flight."""
         tokens = self.rows.max_tokens
         return 1 << ceil_log2(max(2 * tokens, tokens + 64))
 
     @property
     def queue(self) -> QueueParams:
-        """Where results wait for the reader."""
+        """The queue of results for the reader."""
         return QueueParams(bits=self.lanes * F24.bits, depth=PRODUCTS_UNDER_WAY, memory="lutram")
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
@@ -144,7 +144,7 @@ class SoftmaxKernel(wiring.Component):
     def _drain(
         self, m: Module, lanes: list[Any], valid: Value, last: Value, nan: Value
     ) -> tuple[Signal, Signal, Value, Value]:
-        """Which token of the ring is read, whether it is sent, whether its row ends, the row's factor."""
+        """Which token of the ring is read, whether it is sent, whether its row ends, and the row's factor."""
         params = self._params
         drained, sent = Signal(range(params.ring_depth)), Signal()
         end_shape, factor_shape = max(1, ceil_log2(params.rows.max_tokens)), F24.bits

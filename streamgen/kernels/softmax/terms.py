@@ -10,6 +10,7 @@ hence the number of lanes, cannot matter.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from operator import add
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +25,7 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.arith import F24, AddParams, ExpParams
 from streamgen.gateware.arith.pipeline import Pipeline, align, operand, round_up
 from streamgen.gateware.arith.remembered import remembered
-from streamgen.kernels.row_parts import tree_stages
+from streamgen.kernels.row_parts import halve, tree_stages
 
 TERM_FRACTION = 39
 DIFFERENCE = AddParams(form=F24)
@@ -64,7 +65,7 @@ class _LaneParams(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ShareParams(_LaneParams):
-    """p_bits: of the integers that stand for 0 to 1."""
+    """p_bits: of the integers that represent 0 to 1."""
 
     p_bits: int
 
@@ -74,12 +75,12 @@ class ShareParams(_LaneParams):
 
     @property
     def sum_bits(self) -> int:
-        """Of what is added up."""
+        """Bits of a summand."""
         return self.p_bits
 
     @property
     def resources(self) -> Resources:
-        """What synthesis uses beyond the two units, within a fifth."""
+        """Resources of synthesis beyond the two units, within a fifth."""
         own = Resources(lut=6 * self.p_bits + 62, ff=3 * self.p_bits + 44)
         return DIFFERENCE.resources + EXPONENTIAL.resources + own
 
@@ -102,12 +103,12 @@ class ExponentialParams(_LaneParams):
 
     @property
     def sum_bits(self) -> int:
-        """Of what is added up."""
+        """Bits of a summand."""
         return TERM_FRACTION + 1
 
     @property
     def resources(self) -> Resources:
-        """What synthesis uses beyond the two units, within a fifth."""
+        """Resources of synthesis beyond the two units, within a fifth."""
         return DIFFERENCE.resources + EXPONENTIAL.resources + Resources(lut=99, ff=69)
 
     def golden(self, x: ndarray, negated: ndarray) -> tuple[ndarray, ndarray]:
@@ -162,11 +163,11 @@ class Exponential(wiring.Component):
         bits = self._params.exponential_stages(m, self.x, self.negated)
         e = operand(F24, bits)
         places = ~e.exponent[:7]  # 127 - exponent
-        one = Cat(Const(0, TERM_FRACTION - F24.fraction_bits), e.significand)
+        unshifted = Cat(Const(0, TERM_FRACTION - F24.fraction_bits), e.significand)
         none = e.exponent[7] | places[6]
         s = pipe.stage(
             e=Mux(e.exponent.all(), 0, bits[:E_BITS]),
-            term=Mux(none, 0, one >> places[:6]),
+            term=Mux(none, 0, unshifted >> places[:6]),
         )
         m.d.comb += [self.e.eq(s.e), self.term.eq(s.term)]
         return m
@@ -191,7 +192,7 @@ class TermSumParams:
 
     @property
     def resources(self) -> Resources:
-        """What synthesis uses, within a fifth."""
+        """Resources of synthesis, within a fifth."""
         numbers, bits, registers = self.lanes, self.bits, 0
         for _ in range(tree_stages(self.lanes)):
             numbers, bits = -(-numbers // 4), bits + 2
@@ -225,7 +226,7 @@ class TermSum(wiring.Component):
         s = SimpleNamespace(last=self.last)
         partial = [self.numbers.word_select(lane, bits) for lane in range(lanes)]
         for _ in range(tree_stages(lanes)):
-            partial = _halve(_halve(partial))
+            partial = halve(halve(partial, add), add)
             s = pipe.stage(last=s.last, **{f"sum{index}": value for index, value in enumerate(partial)})
             partial = [getattr(s, f"sum{index}") for index in range(len(partial))]
         present: Value = self.valid
@@ -239,9 +240,3 @@ class TermSum(wiring.Component):
         with m.If(present):
             m.d.sync += [first.eq(s.last), total.eq(Mux(first, 0, total) + partial[0])]
         return m
-
-
-def _halve(values: list[Value]) -> list[Value]:
-    """One level of a tree of sums."""
-    pairs = zip(values[::2], values[1::2], strict=False)
-    return [a + b for a, b in pairs] + values[len(values) - len(values) % 2 :]

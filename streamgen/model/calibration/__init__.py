@@ -1,4 +1,4 @@
-"""Weights in 4 bits for texts: which matmuls have them, and how they are rounded.
+"""Calibration of 4-bit weights with texts: which matmuls have 4 bits, and how their weights are rounded.
 
     numbers = within_bits(graph, texts, config.numbers(True), bits=5.0)      # 8 bits where they save most
     small = calibrated(graph, texts, numbers, folder="work")

@@ -1,8 +1,9 @@
-"""Which matmuls have 8 bits, when all weights together may have so many.
+"""Chooses the matmuls that have 8 bits, for a given number of bits of all weights together.
 
-Layers share their hardware, so what is chosen is the format of a matmul in all layers of a body. Each is
-rounded to 4 bits alone, the others floats, and the texts say what the outputs lose; the budget goes where
-it saves the most. That losses add up is an assumption, as is that calibration lessens them all alike.
+Layers share their hardware, so a choice is the format of one matmul in all layers of a body. Each such matmul
+is rounded to 4 bits alone, with all others in floats, and the texts show the loss of the outputs; the budget
+goes where it saves the most. This assumes that losses add up, and that calibration reduces all of them by the
+same factor.
 """
 
 import re
@@ -25,14 +26,15 @@ LAYER = re.compile(r"\[\d+\]")
 
 @dataclass
 class _Matmuls:
-    """Matmuls of all layers that have one format. paths: of its operations. weights: how many numbers."""
+    """Matmuls of all layers that share one format. paths: of the operations. weights: the number of
+    weights."""
 
     paths: list[str]
     weights: int = 0
 
     @property
     def pattern(self) -> str:
-        """That fits its paths, as `Numbers.by_layer` takes them."""
+        """A pattern that matches these paths, for `Numbers.by_layer`."""
         return re.sub(LAYER, "[[]*]", self.paths[0])
 
 
@@ -43,16 +45,18 @@ def within_bits(
     bits: float,
     progress: Progress | None = None,
 ) -> Numbers:
-    """The numbers with the matmuls in 8 bits for which that saves most of what texts lose in 4.
+    """The numbers, with 8 bits for those matmuls where they save the most of the loss that 4 bits cause on
+    the texts.
 
-    bits: of a weight in memory, on average over all matmuls, scales and minimums of 4-bit codes included:
-    from 4.5 (groups of 32) to 8. texts: inputs of passes that begin at position 0. Matmuls whose format the
-    numbers or the checkpoint say keep it, and count.
+    bits: per weight in memory, on average over all matmuls, scales and minimums of 4-bit codes included: from
+    4.5 (groups of 32) to 8. texts: inputs of passes that begin at position 0. Matmuls whose format is set by
+    the numbers or the checkpoint keep it, and count.
 
-    ValueError for no texts, and for fewer bits than the matmuls have with all that is free in 4.
+    Raises ValueError for no texts, and for fewer bits than the matmuls need with 4 bits wherever the format
+    is free.
     """
     if not texts:
-        raise ValueError("formats are chosen by texts; there are none")
+        raise ValueError("the choice of formats needs texts; there are none")
     tell = progress or (lambda message: None)
     free, taken = _sorted_out(graph, numbers)
     low = _bits(DEFAULT, numbers)
@@ -91,14 +95,14 @@ def within_bits(
 
 @dataclass
 class _Taken:
-    """Matmuls whose format is settled."""
+    """The bits of the matmuls whose format is settled."""
 
     weights: int = 0
     bits: float = 0.0
 
 
 def _sorted_out(graph: LogicalGraph, numbers: Numbers) -> tuple[list[_Matmuls], _Taken]:
-    """Matmuls whose format is free, and the sum over the others."""
+    """The matmuls whose format is free, and the sums over the others."""
     units: dict[str, _Matmuls] = defaultdict(lambda: _Matmuls([]))
     taken = _Taken()
     for path, matmul in graph.matmuls():
@@ -115,11 +119,11 @@ def _sorted_out(graph: LogicalGraph, numbers: Numbers) -> tuple[list[_Matmuls], 
 
 
 def _settled(matmul: Matmul, numbers: Numbers, path: str) -> str | None:
-    """The format that a matmul has, or that its checkpoint or the numbers want; None where nobody says."""
+    """The format that a matmul has, or that its checkpoint or the numbers set; None if neither does."""
     if isinstance(matmul.weight, QuantisedWeight):
         return matmul.weight.format
-    one, other = (numbers.weight_format(path, asked) for asked in (DEFAULT.name, BYTES.name))
-    return one if one == other else matmul.wanted
+    default, other = (numbers.weight_format(path, asked) for asked in (DEFAULT.name, BYTES.name))
+    return default if default == other else matmul.wanted
 
 
 def _bits(form: WeightFormat, numbers: Numbers) -> float:
@@ -127,7 +131,7 @@ def _bits(form: WeightFormat, numbers: Numbers) -> float:
 
 
 def _rounded(graph: LogicalGraph, unit: _Matmuls, numbers: Numbers) -> LogicalGraph:
-    """The graph with these matmuls alone in 4 bits."""
+    """The graph with only these matmuls in 4 bits."""
     paths = set(unit.paths)
 
     def change(path: str, operation: Operation) -> Operator:
@@ -137,7 +141,7 @@ def _rounded(graph: LogicalGraph, unit: _Matmuls, numbers: Numbers) -> LogicalGr
 
 
 def _distance(expected: Mapping[str, np.ndarray], computed: Mapping[str, np.ndarray]) -> float:
-    """Squared errors of outputs, relative to them."""
+    """Squared errors of the outputs, relative to the outputs."""
     total = 0.0
     for name, array in expected.items():
         error, size = (float(np.square(a).sum(dtype=np.float64)) for a in (computed[name] - array, array))

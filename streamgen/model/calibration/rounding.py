@@ -1,7 +1,8 @@
-"""Each matmul is rounded for the inputs that it will meet.
+"""Rounds each matmul for the inputs that it gets on sample texts.
 
-Texts run through the graph once, operation by operation, in the arithmetic of the accelerator: a matmul sees
-activations as the matmuls before it, rounded already, and the quantiser of the hardware have left them.
+The texts run through the graph once, operation by operation, in the arithmetic of the accelerator. A matmul
+therefore sees activations after the earlier matmuls, which are already rounded, and after the quantiser of
+the hardware.
 """
 
 import json
@@ -38,15 +39,15 @@ def calibrated(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> LogicalGraph:
-    """The graph with its weights on the grids of the hardware, those of w4 rounded for these inputs.
+    """The graph with its weights on the grids of the hardware; w4 weights are rounded for these inputs.
 
     texts: inputs of passes that begin at position 0, arrays [tokens, features] or ids [tokens] by name.
-    Matmuls that bring a grid keep it; numbers say which others are w4. folder: where each matmul is kept when
-    it is done, so that the same call goes on where another one was stopped.
+    Matmuls that bring a grid keep it; `numbers` chooses which others are w4. folder: stores each finished
+    matmul, so that the same call continues after an interruption.
 
-    ValueError for no texts, for texts that are no inputs of the graph, and for floats that another narrow
-    format than w4 is to hold; CheckpointError for a folder of other texts, weights or numbers, or one that is
-    damaged.
+    Raises ValueError for no texts, for texts that do not fit the inputs of the graph, and for floats that
+    need another narrow format than w4; CheckpointError for a folder of other texts, weights or numbers, or a
+    damaged one.
     """
     if not texts:
         raise ValueError("calibration needs texts; there are none")
@@ -55,7 +56,7 @@ def calibrated(
 
 
 class _CalibrationText:
-    """One text on its way through the graph."""
+    """One text and its values so far in the graph."""
 
     def __init__(self, graph: LogicalGraph, inputs: Mapping[str, npt.ArrayLike]) -> None:
         names = {value.name for value in graph.inputs}
@@ -107,7 +108,8 @@ class _Calibration:
             self.tell("")
 
     def _walk(self, graph: LogicalGraph, texts: Sequence[_CalibrationText], prefix: str) -> LogicalGraph:
-        """The graph with its operations quantised; texts get its values as long as one is needed."""
+        """The graph with its operations quantised; each text keeps its values as long as an operation reads
+        them."""
         done: list[Operation] = []
         moments: dict[str, np.ndarray] = {}
         for index, operation in enumerate(graph.operations):
@@ -130,7 +132,7 @@ class _Calibration:
         return replace(graph, operations=tuple(done))
 
     def _layers(self, operation: Operation, texts: Sequence[_CalibrationText], path: str) -> Repeat:
-        """Layer after layer, each on values of its own."""
+        """Quantise layer after layer; each layer has its own values."""
         outer = [text.values for text in texts]
         given = [[text.values[name] for name in operation.inputs] for text in texts]
         layers = []
@@ -152,7 +154,7 @@ class _Calibration:
         texts: Sequence[_CalibrationText],
         moments: dict[str, np.ndarray],
     ) -> Operator:
-        """A matmul, rounded now or by an earlier call."""
+        """Round a matmul, or read the result of an earlier call."""
         matmul, (source,) = operation.op.matmul, operation.inputs
         assert matmul is not None and isinstance(matmul.weight, np.ndarray)
         self.tell(f"calibrating {path}, {len(self.wanted) - len(self.left) + 1} of {len(self.wanted)}")
@@ -178,7 +180,7 @@ class _Calibration:
 
 
 def _moments(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """The sum of x^T x of rows as the quantiser of the hardware leaves them."""
+    """The sum of x^T x over the rows, after the quantiser of the hardware."""
     K = rows[0].shape[1]
     total = np.zeros((K, K))
     for x in rows:
@@ -188,7 +190,7 @@ def _moments(rows: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class _Kept:
-    """The folder in which finished matmuls wait: a file each, written whole or not at all."""
+    """The folder of finished matmuls, one file each, written completely or not at all."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self.folder = folder
@@ -228,7 +230,7 @@ class _Kept:
 
 
 def _key(graph: LogicalGraph, texts: Texts, numbers: Numbers) -> str:
-    """A digest of all that the result depends on."""
+    """A digest of everything that the result depends on."""
     digest = blake2b(repr((numbers, graph.form())).encode(), digest_size=16)
     for text in texts:
         for name in sorted(text):

@@ -21,17 +21,18 @@ CONTEXT = 2048  # positions of a module's own that names none, when nobody asks 
 def import_any(
     module: torch.nn.Module, example_inputs: Any = None, longest: int = 1, context: int | None = None
 ) -> tuple[LogicalGraph, Interface | None]:
-    """The graph of a module, and how it nests arguments and results, unless it is a language model.
+    """Import a module of any kind: its graph, and how it nests arguments and results.
 
-    A causal language model of transformers needs no example inputs; it is traced for texts of up to `context`
-    positions, None: of as many as its config allows. A causal module of one's own takes ids, int64 [1, T] or
-    [T], and needs no example either; further example inputs are its arguments behind the ids. One that takes
-    its cache is told by ids and positions, int64 [1, T], and keys and values, a list of a tensor
-    [1, kv_heads, P, head_dim] a layer; P + T positions are its context. For all others they, and `longest`,
-    are what `import_structured` takes.
+    The second value is None for a language model. A causal language model of transformers needs no example
+    inputs; it is traced for texts of up to `context` positions, or of as many as its config allows if
+    `context` is None. A causal module of your own takes ids, int64 [1, T] or [T], and needs no
+    example either; further example inputs are its arguments after the ids. A language model that takes its cache is recognised
+    by its four example inputs: ids and positions, int64 [1, T], and keys and values, each a list with one
+    tensor [1, kv_heads, P, head_dim] per layer. Its context is P + T positions. For all other modules,
+    `example_inputs` and `longest` mean the same as for `import_structured`.
 
-    Errors: those of `import_decoder`, `import_own` and `import_structured`; TypeError when example inputs are
-    missing.
+    Raises the errors of `import_decoder`, `import_own` and `import_structured`, and TypeError if example inputs
+    are missing.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(
@@ -57,7 +58,7 @@ def import_any(
 
 
 def _interface(imported: Imported) -> Interface:
-    """What a user of the hardware must know of the module; GraphError for nests that cannot be kept."""
+    """How the module nests its inputs and outputs; GraphError for nests that a folder cannot store."""
     (arguments, _), results = (
         structure.rebuilt({name: name for name in structure.names if name is not None})
         for structure in (imported.arguments, imported.results)
@@ -70,20 +71,22 @@ def _interface(imported: Imported) -> Interface:
         if name is not None and shape is not None:
             rule = leading_rule(shape[:-1], lead)
             if leading.setdefault(name, rule) != rule:
-                raise GraphError(f"result {name!r} is returned twice, with other leading dimensions")
+                raise GraphError(f"result {name!r} is returned twice, with different leading dimensions")
     return Interface(arguments=arguments, results=results, leading=leading, only=imported.only)
 
 
 def _sizes(ids: Any, positions: Any, keys: Any, values: Any) -> dict[str, int]:
-    """What the example inputs of a language model say of its cache."""
+    """The sizes of the cache that the example inputs of a language model show."""
     tensors = [*keys, *values]
-    if not tensors or not all(isinstance(one, torch.Tensor) and one.ndim == 4 for one in tensors):
-        raise TypeError("keys and values must be lists of a tensor [1, kv_heads, P, head_dim] a layer")
-    if len(keys) != len(values) or len({tuple(one.shape) for one in tensors}) != 1:
-        raise ValueError("keys and values must have a tensor of one shape for each layer")
+    if not tensors or not all(isinstance(tensor, torch.Tensor) and tensor.ndim == 4 for tensor in tensors):
+        raise TypeError("keys and values must be lists with one tensor [1, kv_heads, P, head_dim] per layer")
+    if len(keys) != len(values) or len({tuple(tensor.shape) for tensor in tensors}) != 1:
+        raise ValueError("keys and values must have one tensor per layer, all of the same shape")
     _, kv_heads, past, head_dim = tensors[0].shape
     if ids.ndim != 2 or positions.shape != ids.shape:
-        raise ValueError(f"ids and positions are {list(ids.shape)} and {list(positions.shape)}, not [1, T]")
+        raise ValueError(
+            f"ids and positions are {list(ids.shape)} and {list(positions.shape)}; both must be [1, T]"
+        )
     return {
         "layers": len(keys),
         "kv_heads": kv_heads,

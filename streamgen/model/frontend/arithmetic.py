@@ -1,8 +1,9 @@
-"""Calls that compute element by element, in whatever layout their tensors are.
+"""Calls that compute element by element, in any layout of their tensors.
 
     a - b    a + (-1 · b)        a / c    a · (1 / c), c a constant       x ** 2    x · x
 
-Each product and sum is rounded to f24: a quotient is off by the roundings of 1 / c and of the product.
+Each product and each sum is rounded to f24, so a quotient has the rounding errors of 1 / c and of the
+product.
 """
 
 import math
@@ -38,14 +39,14 @@ Change = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """Columns of values, times a factor; or the features of a constant and its name."""
+    """One operand: columns of values times a factor, or the features of a constant and its name."""
 
     features: torch.Tensor | np.ndarray
     name: str = ""
     factor: float = 1.0
 
     def piece(self, draft: Draft, node: Node, piece: slice | torch.Tensor) -> str:
-        """Name of some features."""
+        """Add what is needed to read some of the features; return the name of the value."""
         if isinstance(self.features, np.ndarray):
             return draft.add(node, self.name, Constant(self.features[piece].copy()))
         name = draft.value(node, self.features[piece])
@@ -55,13 +56,13 @@ class Operand:
 
 
 def _apply(draft: Draft, node: Node, op: Operator) -> None:
-    """An operation on one value."""
+    """Add an operation on one value."""
     order, columns = draft.form(node, node.args[0], draft.elements.spread)
     _compute(draft, node, op, order, Operand(columns))
 
 
 def _compute(draft: Draft, node: Node, op: Operator, order: torch.Tensor, *operands: Operand) -> None:
-    """An operation; piece by piece where an operand is put together of several values."""
+    """Add an operation, in pieces where an operand is joined from several values."""
     results = []
     for piece in draft.pieces(*(o.features for o in operands if isinstance(o.features, torch.Tensor))):
         name = draft.add(node, node.name, op, *(operand.piece(draft, node, piece) for operand in operands))
@@ -79,7 +80,7 @@ def _cut(
     operands: Sequence[Operand],
     part: torch.Tensor,
 ) -> str:
-    """Some features of a result: the operation on these features only."""
+    """Compute only some features of a result; return the name of the value."""
     names = [operand.piece(draft, node, places[part]) for operand in operands]
     return draft.add(node, f"{node.name}_part", op, *names)
 
@@ -97,7 +98,7 @@ def _negation(draft: Draft, node: Node) -> None:
 
 
 def _scaled(draft: Draft, node: Node, x: Any, factor: float) -> None:
-    """factor · x: a value that is made where it is read."""
+    """Register factor · x, a value that is computed only where it is read."""
     order, columns = draft.form(node, x, draft.elements.spread)
     draft.late(node, Scaled(node, columns, factor), len(columns), order)
 
@@ -110,7 +111,7 @@ def _power(draft: Draft, node: Node) -> None:
     if power == 3:
         return draft.half(node, Cube(draft.form(node, node.args[0], lambda c: c)))
     if power != 2:
-        raise Unsupported(f"its power is {power}, only 2 can be compiled")
+        raise Unsupported(f"its power is {power}; only 2 can be compiled")
     _product_of(draft, node, node.args[0], node.args[0])
 
 
@@ -129,7 +130,7 @@ def _binary(draft: Draft, node: Node) -> None:
         if target in PRODUCTS:
             return draft.half(node, Product.of(draft, node, value, table))
         if target not in SUMS or alpha != 1 or SUMS[target] != 1:
-            raise Unsupported("what is made of positions can only be added, or multiplied with")
+            raise Unsupported("a table of positions can only be added or multiplied")
         draft.rows_for_positions(node, table)
     if (factor := _factor(draft, target, a, b)) is not None:
         return _scaled(draft, node, a if draft.knows(a) else b, factor)
@@ -143,7 +144,7 @@ def _binary(draft: Draft, node: Node) -> None:
         return _operand(draft, node, value, order, change, factor)
 
     if target in QUOTIENTS and draft.knows(b):
-        raise Unsupported("it divides by what is computed at run time")
+        raise Unsupported("it divides by a value that is computed at run time")
     factor = SUMS.get(target, 1) * alpha
     if target in QUOTIENTS:
         operands = operand(a), operand(b, _inverse)
@@ -155,7 +156,7 @@ def _binary(draft: Draft, node: Node) -> None:
 
 
 def _factor(draft: Draft, target: Any, a: Any, b: Any) -> float | None:
-    """The one number that a value is multiplied with, or divided by; None when it is something else."""
+    """The one number that a value is multiplied or divided by; None if there is no such number."""
     if target not in PRODUCTS | QUOTIENTS or (draft.knows(a) and draft.knows(b)):
         return None
     other = b if draft.knows(a) else a
@@ -165,12 +166,12 @@ def _factor(draft: Draft, target: Any, a: Any, b: Any) -> float | None:
     if target in QUOTIENTS and not number:
         raise Unsupported("it divides by 0")
     if not math.isfinite(number):
-        raise Unsupported(f"it multiplies with {number}")
+        raise Unsupported(f"it multiplies by {number}")
     return 1 / number if target in QUOTIENTS else number
 
 
 def _product_of(draft: Draft, node: Node, a: Any, b: Any) -> None:
-    """a · b of values; a square is known as such, for norms begin with one."""
+    """Add a · b of two values; remember squares, because norms begin with them."""
     if a in draft.partial and a is b:
         return draft.half(node, draft.partial[a].square())
     order, columns = draft.form(node, a, lambda c: draft.elements.spread(_broadcast(c, node)))
@@ -194,7 +195,7 @@ def _operand(
     change: Change | None = None,
     factor: float = 1.0,
 ) -> Operand:
-    """The other operand in this order; scalars and parameters become constants, changed."""
+    """The other operand in the given order; scalars and parameters become constants, changed by `change`."""
     if draft.knows(value):
         read = draft.form(node, value, lambda c: _columns(draft, _broadcast(c, node), order))
         return Operand(read, factor=factor)
@@ -212,7 +213,7 @@ def _operand(
 
 
 def differs(constant: np.ndarray | torch.Tensor) -> str:
-    """What is wrong with a constant that is added to tokens, or multiplied with them."""
+    """The reason to refuse a constant that is added to tokens, or multiplied by them."""
     return f"a constant of shape {list(constant.shape)} differs from token to token"
 
 
@@ -229,7 +230,7 @@ def _inverse(constant: np.ndarray) -> np.ndarray:
 
 
 def _half(draft: Draft, node: Node, a: Any, b: Any, alpha: float) -> None:
-    """A product, quotient, sum or difference with half of an operation."""
+    """Combine half of an operation with another operand by +, -, * or /."""
     target: Any = node.target
     partial: Partial = draft.partial[b if b in draft.partial else a]
     other = a if b in draft.partial else b

@@ -1,14 +1,14 @@
-"""Logical graphs of decoder-only language models, put together from their parts.
+"""Logical graphs of decoder-only language models, assembled from their parts.
 
     x = embedding[ids]
     each layer:  n = attention_norm(x)
                  x = x + o(attention(rotate(q(n)), cache(rotate(k(n))), cache(v(n))))
                  m = feed_forward_norm(x)
                  x = x + down(function(gate(m)) * up(m))
-    logits = head(norm(last row of x))          best = the greatest of them and its id
+    logits = head(norm(last row of x))          best = the largest logit and its id
 
-Frontends read the parts out of modules and checkpoints; whatever differs between families differs here.
-Paths of operations are `embedding`, `layers[3].q`, `norm`, `logits`; messages name them.
+Frontends read the parts from modules and checkpoints; all differences between families are in these parts.
+The paths of operations are `embedding`, `layers[3].q`, `norm`, `logits`; messages use them.
 """
 
 import re
@@ -37,15 +37,15 @@ TRACED = 3  # tokens of the pass for which a decoder is traced: one would hide a
 
 
 def traced_positions(most: int, wanted: int | None) -> int:
-    """Positions of a graph for texts of up to `wanted` of them, of a model that has `most`."""
+    """The number of positions of a graph for texts of up to `wanted` positions; the model allows `most`."""
     return most if wanted is None else min(most, max(wanted, TRACED + 1))
 
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """Rotary positions. frequencies: float64 [rotated / 2], radians a position, after any scaling.
+    """Rotary positions. frequencies: float64 [rotated / 2], in radians per position, after any scaling.
 
-    interleaved: pairs are neighbours (2j, 2j + 1), else halves (j, j + rotated / 2).
+    interleaved: pairs are neighbours (2j, 2j + 1); otherwise they are halves (j, j + rotated / 2).
     """
 
     frequencies: np.ndarray
@@ -53,14 +53,14 @@ class Rotation:
 
     @property
     def rotated(self) -> int:
-        """Dimensions of a head that rotate."""
+        """The number of rotated dimensions of a head."""
         return 2 * len(self.frequencies)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionParts:
-    """scale: what a product of q and k is multiplied with. Rows of q, k and v lie head by head. window:
-    positions that a query sees, None: all."""
+    """The parts of an attention. scale: the factor of each product of q and k. The rows of q, k and v are
+    sorted by head. window: the number of positions that a query sees; None means all."""
 
     heads: int
     kv_heads: int
@@ -86,7 +86,7 @@ class FeedForwardParts:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerParts:
-    """One layer."""
+    """The parts of one layer."""
 
     attention_norm: Norm
     attention: AttentionParts
@@ -95,25 +95,26 @@ class LayerParts:
 
 
 class Assembly:
-    """A graph of one input, whose operations are added in their order; its output is the last one's value."""
+    """A graph of one input. Operations are added in order; the output is the value of the last one."""
 
     def __init__(self, given: Input = IDS) -> None:
         self._given = given
         self._operations: list[Operation] = []
 
     def add(self, name: str, op: Operator, *inputs: str) -> str:
-        """The value of one more operation."""
+        """Add one operation; return the name of its value."""
         self._operations.append(Operation(name, op, inputs))
         return self._operations[-1].values[0]
 
     def graph(self) -> LogicalGraph:
-        """Of a layer."""
+        """The graph of a layer."""
         return LogicalGraph((self._given,), tuple(self._operations), (self._operations[-1].name,))
 
     def language_model(
         self, name: str, x: str, layers: Sequence[LogicalGraph], norm: Norm, head: Linear, context: int
     ) -> LogicalGraph:
-        """Of a model, with all that comes behind `x`, what ids have become."""
+        """The graph of a model: adds the layers, the norm and the head after `x`, the value made from the
+        ids."""
         x = self.add("layers", Repeat(tuple(layers)), x)
         logits = self.add("logits", head, self.add("norm", norm, self.add("last", LastRow(), x)))
         self.add("best", TopK(1), logits)
@@ -135,9 +136,11 @@ def language_model(
     head: Linear,
     context: int,
 ) -> LogicalGraph:
-    """A model. embedding: float32 [vocabulary, hidden]. context: positions it was made for.
+    """The graph of a model. embedding: float32 [vocabulary, hidden]. context: the number of positions of the
+    model.
 
-    A tied head has the very array `embedding` as its weight. GraphError names parts that do not fit.
+    If the head is tied, its weight is the same array object as `embedding`. GraphError names the parts that
+    do not fit.
     """
     if context < 1:
         raise GraphError(f"the context is {context} positions; at least 1 is needed")
@@ -151,7 +154,7 @@ def language_model(
 
 
 def _placed(path: str, hidden: int, parts: LayerParts) -> LogicalGraph:
-    """A layer; its errors name operations by their paths."""
+    """The graph of a layer; errors name operations by their full paths."""
     try:
         _require(hidden, parts)
         return _layer(hidden, parts)
@@ -161,7 +164,8 @@ def _placed(path: str, hidden: int, parts: LayerParts) -> LogicalGraph:
 
 
 def _require(hidden: int, parts: LayerParts) -> None:
-    """What a Linear reads its own law says; here is what others expect of it."""
+    """Check the number of rows of each Linear. A Linear checks its own columns; these are the needs of its
+    readers."""
     a, block = parts.attention, parts.feed_forward
     Unary(block.function)
     wide = block.gate.extents[0]

@@ -1,10 +1,11 @@
-"""A causal language model of transformers, before it is traced: the cache that it makes, and its positions.
+"""What is known of a causal language model of transformers before it is traced: its cache and its positions.
 
-The model runs once on tensors without contents (torch's `FakeTensorMode`): its cache says how many layers,
-heads and dimensions there are, for configurations of every family name these otherwise, or layer by layer.
+The model runs once on tensors without contents (torch's `FakeTensorMode`). The cache of this run shows how
+many layers, heads and dimensions there are, because configurations name these differently in every family, or
+per layer.
 
-Positions are numbered from 0. A model that numbers them otherwise when it is given none, as from behind its
-padding index, is run with and without them, and `offset` is what must be added.
+Positions count from 0. Some models, if no positions are given, count otherwise, for example from after their
+padding index. Such a model is run with and without positions, and `offset` is the number to add.
 """
 
 import inspect
@@ -37,7 +38,7 @@ FIRST = 4  # layers in which positions are looked for: of some models one in fou
 
 
 def positions_of(config: Any) -> int | None:
-    """Positions that a configuration of transformers allows; None when it names none."""
+    """The number of positions that a configuration of transformers allows; None if it names none."""
     said = config.get_text_config(decoder=True).to_dict()
     known = {**config.to_dict(), **said}
     return next((known[n] for n in POSITIONS if type(known.get(n)) is int and known[n] > 0), None)
@@ -45,7 +46,7 @@ def positions_of(config: Any) -> int | None:
 
 @dataclass(frozen=True)
 class CacheSizes:
-    """What a layer keeps of each position: heads and dimensions of its keys and of its values."""
+    """What a layer caches of each position: (heads, dimensions) of its keys and of its values."""
 
     keys: tuple[int, int]
     values: tuple[int, int]
@@ -53,10 +54,10 @@ class CacheSizes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelRun:
-    """What a run has shown. cache: what the model returns besides logits, None for nothing. name: what it
-    calls that. sizes: of the layers, None unless all of them keep keys and values and nothing else. reason:
-    why the model does not run on ids alone, else empty; with a cache it may not run even so: `cached`.
-    """
+    """Result of a run. cache: what the model returns besides logits; None for nothing. name: the name of that
+    result in the model. sizes: of the layers; None unless all of them cache exactly keys and values. reason:
+    why the model does not run on ids alone, or not with a cache; empty if it runs with one. cached: False if
+    it runs only without a cache."""
 
     cache: Any = None
     name: str = ""
@@ -66,7 +67,7 @@ class ModelRun:
 
 
 def probe(model: torch.nn.Module) -> ModelRun:
-    """Run the model on ids alone, without contents where it can do so."""
+    """Run the model on ids alone, on tensors without contents if the model allows that."""
     results, reason = _tried(model, cached=True)
     if results is not None:
         return _probe_of(results)
@@ -75,7 +76,7 @@ def probe(model: torch.nn.Module) -> ModelRun:
 
 
 def _tried(model: torch.nn.Module, *, cached: bool) -> tuple[Mapping[str, Any] | None, str]:
-    """Results of a run, or what the model says against it."""
+    """The results of a run and an empty text, or None and the reason why the model does not run."""
     reason = ""
     for mode in (FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()), nullcontext()):
         try:
@@ -100,7 +101,8 @@ def _probe_of(results: Mapping[str, Any]) -> ModelRun:
 
 
 def _sizes(layers: Any) -> tuple[CacheSizes, ...] | None:
-    """Sizes of layers that keep a tensor [1, heads, P, dims] of keys, one of values, and no other."""
+    """Sizes of layers that keep exactly one tensor [1, heads, P, dims] of keys and one of values; None for
+    others."""
     if not layers:
         return None
     sizes = []
@@ -109,21 +111,21 @@ def _sizes(layers: Any) -> tuple[CacheSizes, ...] | None:
         others = [
             n for n, value in vars(layer).items() if _holds_tensors(value) and n not in ("keys", "values")
         ]
-        if others or not all(isinstance(one, torch.Tensor) and one.ndim == 4 for one in pair):
+        if others or not all(isinstance(tensor, torch.Tensor) and tensor.ndim == 4 for tensor in pair):
             return None
-        sizes.append(CacheSizes(*((int(one.shape[1]), int(one.shape[3])) for one in pair)))
+        sizes.append(CacheSizes(*((int(tensor.shape[1]), int(tensor.shape[3])) for tensor in pair)))
     return tuple(sizes)
 
 
 def _holds_tensors(value: Any) -> bool:
-    """Whether a layer keeps a tensor there; numbers alone are counts."""
+    """Whether an attribute of a layer holds tensors; plain numbers are counters."""
     values = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
-    return any(isinstance(one, torch.Tensor) and one.ndim > 1 for one in values)
+    return any(isinstance(held, torch.Tensor) and held.ndim > 1 for held in values)
 
 
 def _without_contents(model: torch.nn.Module) -> None:
-    """Give parameters that are one number at every place memory of their own, for some models write to them;
-    within a `FakeTensorMode` it takes none."""
+    """Give parameters that are one number at every place memory of their own, because some models write to
+    them. Within a `FakeTensorMode` this takes no memory."""
     for part in model.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None and not any(parameter.stride()):
@@ -131,10 +133,11 @@ def _without_contents(model: torch.nn.Module) -> None:
 
 
 def offset_of(model: torch.nn.Module, layers: int) -> int:
-    """What a model of so many layers adds to positions 0, 1, 2 ... when it is given none.
+    """The number that a model of `layers` layers adds to positions 0, 1, 2 ... if it is given none.
 
-    It is run as far as behind its first layers, in which positions are met. UnsupportedOperationError when
-    its own positions are not consecutive: what it computes by itself is then known for no position_ids.
+    The model runs up to the end of its first layers, where positions have been used. Raises
+    UnsupportedOperationError if its own positions are not consecutive: no position_ids then give the same
+    results.
     """
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return 0
@@ -159,7 +162,7 @@ def offset_of(model: torch.nn.Module, layers: int) -> int:
 
 
 def _plain_ids(model: Any) -> list[int]:
-    """Ids that are no padding, each once where there are as many."""
+    """Ids that are not padding, each once if the vocabulary is large enough."""
     said = model.config.get_text_config(decoder=True).to_dict()
     vocabulary, padding = said.get("vocab_size") or TOKENS + 1, said.get("pad_token_id")
     plain = [n for n in range(min(vocabulary, TOKENS + 1)) if n != padding] or [0]
@@ -167,7 +170,7 @@ def _plain_ids(model: Any) -> list[int]:
 
 
 class _Enough(Exception):  # noqa: N818 - ends a run, never leaves this file
-    """The values behind the first layers."""
+    """Carries the values after the first layers."""
 
     def __init__(self, values: torch.Tensor) -> None:
         super().__init__()
@@ -177,8 +180,9 @@ class _Enough(Exception):  # noqa: N818 - ends a run, never leaves this file
 def _first_values(
     model: torch.nn.Module, layers: int, ids: torch.Tensor, positions: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """What the model computes of ids up to the last of `FIRST` layers; logits where these are not found. What
-    is no number is 0: weights that are none are told later, by name."""
+    """The values that the model computes from ids, up to the last of `FIRST` layers; the logits if these
+    layers are not known. NaN and infinity become 0: weights that are not finite are reported later, by name.
+    """
 
     def stop(layer: torch.nn.Module, given: Any, value: Any) -> None:
         raise _Enough(value if isinstance(value, torch.Tensor) else value[0])
@@ -200,7 +204,7 @@ def _first_values(
 
 
 class _PositionsSeen(TorchDispatchMode):
-    """Notes the first of consecutive integers among the results of all calls."""
+    """Records the first of consecutive integers among the results of all calls."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whether imports are held to their modules (`self_check`); needs no torch, as some imports do not."""
+"""The switch of the import check (`self_check`). It needs no torch, because some imports need none."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ _ON: ContextVar[bool] = ContextVar("checking", default=True)
 
 @contextmanager
 def checking(on: bool) -> Iterator[None]:
-    """Have imports check themselves meanwhile, as they do by default, or not."""
+    """Turn the check of imports on or off within a block; it is on by default."""
     before = _ON.set(on)
     try:
         yield
@@ -18,5 +18,5 @@ def checking(on: bool) -> Iterator[None]:
 
 
 def is_checking() -> bool:
-    """Whether imports check themselves."""
+    """Whether imports are checked."""
     return _ON.get()

@@ -1,4 +1,4 @@
-"""Decoders out of checkpoints: one call for a GGUF file and for a folder of safetensors."""
+"""Decoders from checkpoints: one function for GGUF files and for folders of safetensors."""
 
 from pathlib import Path
 
@@ -17,11 +17,12 @@ from streamgen.model.graph.logical import LogicalGraph
 def load_decoder(path: str | Path, context: int | None = None) -> LogicalGraph:
     """The decoder of a checkpoint; CheckpointError says what is wrong with it.
 
-    path: a GGUF file, or a folder with config.json and *.safetensors: of Llama and Mistral as it is, of all
-    other families by transformers (`pip install 'streamgen[models]'`), for texts of up to `context`
-    positions. Weights are float32; Linear operations of Q4_0, Q4_1 and Q4_K tensors, and of weights that GPTQ
-    or AWQ have packed, keep their grid, those of other quantised tensors ask for 8 bits. Rows of q and k lie
-    in halves (no `Rotary` of a Llama is interleaved). A tied head has the array of the embedding.
+    path: a GGUF file, or a folder with config.json and *.safetensors. Llama and Mistral are read directly;
+    all other families are read by transformers (`pip install 'streamgen[models]'`), for texts of up to
+    `context` positions. Weights are float32. Linear operations keep the grid of Q4_0, Q4_1 and Q4_K tensors
+    and of weights that GPTQ or AWQ have packed; those of other quantised tensors ask for 8 bits. The rows of
+    q and k are in halves (no `Rotary` of a Llama is interleaved). A tied head shares the array of the
+    embedding.
     """
     path = Path(path)
     if not path.is_dir():

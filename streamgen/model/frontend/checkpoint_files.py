@@ -1,4 +1,4 @@
-"""The files of a checkpoint's folder: each is read, or cannot change a result, or is refused by name."""
+"""The files of a checkpoint's folder: each is read, is known to change no result, or is refused by name."""
 
 import re
 from collections.abc import Mapping
@@ -34,17 +34,17 @@ _BY_REASON: Mapping[str, str] = {
 }
 KNOWN = re.compile("|".join(f"(?:{names})" for names in _BY_REASON.values()))
 READ = (".json", ".jinja", ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npz", ".h5", ".msgpack")
-"""How files end that readers of models read; no other file can change one."""
+"""Endings of the files that readers of models read; no other file can change a model."""
 
 ADAPTER = re.compile(r"adapter_config\.json|adapter_model.*|adapters?\.safetensors|adapters?\.bin")
 
 
 def file_problems(folder: Path) -> list[str]:
-    """What a folder holds that its model cannot be read without, or whose meaning is not known; hidden files
-    and folders are not looked at, for nothing reads them."""
+    """The problems with the files of a folder: adapters, and files whose meaning is not known. Hidden files
+    and folders are ignored, because nothing reads them."""
     try:
         weights = {path.name for path in weight_files(folder)}
-    except CheckpointError:  # which is told where weights are read
+    except CheckpointError:  # the reader of weights reports this
         weights = set()
     names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     adapters = [name for name in names if ADAPTER.fullmatch(name)]
@@ -53,7 +53,7 @@ def file_problems(folder: Path) -> list[str]:
         for name in names
         if name.endswith(READ) and name not in (*adapters, *weights) and not KNOWN.fullmatch(name)
     ]
-    remedy = "move it out of the folder, if it is none of the model's"
+    remedy = "if it is not part of the model, move it out of the folder"
     problems = [f"file {name} is not known; {remedy}" for name in unknown]
     if adapters:
         problems.append(

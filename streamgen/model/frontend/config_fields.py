@@ -1,6 +1,6 @@
-"""The fields of a config.json: those that cannot change what is computed of ids, and those that nobody knows.
+"""The fields of a config.json: those that cannot change the results for given ids, and unknown ones.
 
-A field that is neither computed nor listed here is refused by name, unless its value says nothing.
+A field that is neither computed nor listed here is refused by name, unless its value has no effect.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
 INERT = frozenset(name for names in _BY_REASON.values() for name in names)
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {"is_causal": (True,), "return_dict": (True,)}
-"""Fields whose value that says nothing is not null, false or 0."""
+"""Fields that have an effectless value other than null, false and 0, with these values."""
 
 _OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
     "gptj": ("rotary", "scale_attn_weights"),
@@ -72,10 +72,11 @@ _OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
         "scale_attn_weights",
     ),
 }
-"""Fields of published checkpoints of a family that its class does not read: it computes nothing else."""
+"""Fields in published checkpoints of a family that the family's class does not read, so they change nothing.
+"""
 
 _SAME = {"hidden_act": "hidden_activation", "sliding_window_size": "sliding_window"}
-"""Fields that may say once more what another one says."""
+"""Fields that may repeat the value of another field."""
 
 _ROPE = frozenset(
     [
@@ -85,17 +86,18 @@ _ROPE = frozenset(
         *("short_factor", "truncate", "type"),
     ]
 )
-"""What transformers reads of `rope_parameters` and `rope_scaling`."""
+"""The keys that transformers reads from `rope_parameters` and `rope_scaling`."""
 
 _BESIDE_ROPE = frozenset(
     ["original_max_position_embeddings", "partial_rotary_factor", "rope_scaling", "rope_theta"]
 )
-"""What it reads beside them, of every configuration that has a rotation."""
+"""The keys beside these objects that transformers reads for every configuration with a rotation."""
 
 
 def unknown_fields(kind: type[Any], said: Mapping[str, Any], where: str = "") -> list[str]:
-    """The fields of a config.json that a configuration class of transformers does not know, unless they
-    cannot change a result or say nothing. where: the path of an object within it."""
+    """Problems with the fields of a config.json that a configuration class of transformers does not know,
+    except those that cannot change a result or whose value has no effect. where: the path of an inner object.
+    """
     metadata = Metadata(said.get)
     inert = {*INERT, *_OF_FAMILIES.get(kind.model_type, ())}
     inert |= {key for key, other in _SAME.items() if key in said and said[key] == said.get(other)}
@@ -110,8 +112,8 @@ def unknown_fields(kind: type[Any], said: Mapping[str, Any], where: str = "") ->
 
 
 def _declared(kind: Any, said: Mapping[str, Any]) -> Any:
-    """The class of a part of a configuration, where it may be any: the one that the part names, None for a
-    part that names none and has the fields of its owner's choice."""
+    """The class of an inner part of a configuration. If any class is possible, it is the class that the part
+    names; None for a part that names none, whose fields the owner chose."""
     from transformers import CONFIG_MAPPING
 
     if dataclasses.is_dataclass(kind):
@@ -123,7 +125,7 @@ def _declared(kind: Any, said: Mapping[str, Any]) -> Any:
 
 
 def _unknown_of_rope(kind: type[Any], given: Any, where: str) -> Iterator[str]:
-    """Of an object that describes a rotation, or one for each kind of layers."""
+    """Problems with an object that describes a rotation, or with such an object for each kind of layer."""
     if not isinstance(given, Mapping):
         return
     for key, value in given.items():
@@ -134,7 +136,7 @@ def _unknown_of_rope(kind: type[Any], given: Any, where: str) -> Iterator[str]:
 
 
 def _knows(kind: type[Any], key: str) -> bool:
-    """Whether a class declares a field, or its code and that of its model read it by name."""
+    """Whether a class declares a field, or its code or the code of its model reads the field by name."""
     declared = {field.name for field in dataclasses.fields(kind)} | (kind.attribute_map or {}).keys()
     if key in declared or ("rope_parameters" in declared and key in _BESIDE_ROPE):
         return True
@@ -143,7 +145,7 @@ def _knows(kind: type[Any], key: str) -> bool:
 
 @cache
 def _code_of(kind: Any) -> str:
-    """The source of a family's configuration and of the models that are made of it."""
+    """The source code of a family's configuration and of its models."""
     names = [base.__module__ for base in kind.__mro__ if base.__module__.startswith(FAMILIES)]
     modules = {
         name.replace(".configuration_", other)

@@ -16,7 +16,8 @@ CUBIC, ROOT = 0.044715, math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True, eq=False)
 class Cube(Partial):
-    """What is made of x ** 3, step by step. x: contents. factor: of all of it. step: what comes next."""
+    """An intermediate value of this GELU. x: contents. factor: of the whole value. step: the step that must
+    follow."""
 
     x: torch.Tensor
     factor: float = 1.0

@@ -1,14 +1,15 @@
-"""A torch module becomes the graph of a language model: exported with its cache as inputs and outputs.
+"""A torch module becomes the graph of a language model, exported with its cache as inputs and outputs.
 
-The module is traced once, for a few tokens at the very end of its context, without decomposition, and read
-call by call like any other module (`importer`). What is more than there:
+The module is traced once, without decomposition, for a few tokens at the end of its context, and read call by
+call like any other module (`importer`). Beyond that module:
 
     ids           are looked up in an embedding
-    positions     all that is made of them and of constants are `tables`: masks, rotations, rows to add
-    cache         what is given, with rows of this pass behind it, is a `Cache`, and comes back
+    positions     everything computed from them and from constants is a table: masks, rotations, rows to add
+    cache         the given rows, followed by the rows of this pass, are a `Cache`, and are returned
     layers        pieces of the graph that are alike become a `Repeat` (`layers`)
 
-Names of models, classes and modules play no part; they are where a message says that something is wrong.
+The names of models, classes and modules have no effect on the graph; messages use them to say where a problem
+is.
 """
 
 import inspect
@@ -54,13 +55,14 @@ SUPPORTED = (
     "cache with one scale and a causal mask, over the whole context or a window; slices, concatenation, "
     "views and transposes that leave rows of features whole"
 )
-UNNAMED = 64  # positions of a trace that only tells what is wrong
+UNNAMED = 64  # positions of a trace that only finds problems
 SIZES = ("layers", "kv_heads", "head_dim", "context")
 
 
 class _Functional(torch.nn.Module):
-    """A transformers model, its cache as plain inputs and outputs. offset: its own first position. A model
-    that takes no position_ids counts from the length of its cache, which then is the first position."""
+    """A transformers model with its cache as plain inputs and outputs. offset: the first position by its own
+    count. A model without the argument position_ids counts from the length of its cache, so the length is set
+    to the first position."""
 
     def __init__(self, model: torch.nn.Module, offset: int) -> None:
         super().__init__()
@@ -99,18 +101,18 @@ def import_decoder(
 ) -> LogicalGraph:
     """The graph of the decoder that a module in eval mode computes.
 
-    A module of one's own is called as `module(ids, positions, keys, values) -> (logits, keys, values)`: ids
-    and positions int64 [1, T], keys and values a list of a tensor [1, kv_heads, P, head_dim] a layer, which
-    comes back with P + T positions, logits [1, T, vocabulary]; sizes must be given. A causal language model
-    of transformers is called through its own cache; what is not given is read from its config. `context` is
-    the number of positions that the trace covers, cache included: masks and rotary tables are verified up
-    to there.
+    A module of your own is called as `module(ids, positions, keys, values) -> (logits, keys, values)`: ids
+    and positions are int64 [1, T]; keys and values are lists with one tensor [1, kv_heads, P, head_dim] per
+    layer, returned with P + T positions; logits are [1, T, vocabulary]. All four sizes must be given. A
+    causal language model of transformers is called through its own cache, and missing sizes are read from its
+    config. `context` is the number of positions that the trace covers, cache included: masks and rotary
+    tables are verified up to there.
 
-    Linear modules may carry `weight_grid`, as those of `load_feed_forward` do.
+    Linear modules may have the attribute `weight_grid`, as those of `load_feed_forward` do.
 
-    Raises TypeError or ValueError for wrong sizes and weights that are not finite, UnsupportedOperationError
-    with every operation that cannot be compiled, ImportMismatchError for a graph that is not what the module
-    computes.
+    Raises TypeError or ValueError for wrong sizes and for weights that are not finite,
+    UnsupportedOperationError with every operation that cannot be compiled, and ImportMismatchError if the
+    graph does not compute what the module computes.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
@@ -134,7 +136,7 @@ def import_decoder(
 
 
 def traced_context(model: Any, wanted: int | None) -> int | None:
-    """Positions to trace a transformers model for, when a text needs `wanted` of them."""
+    """The number of positions to trace a transformers model for, for texts of `wanted` positions."""
     most = positions_of(model.config)
     return None if wanted is None else traced_positions(wanted if most is None else most, wanted)
 
@@ -146,10 +148,10 @@ def _at_least(least: int, size: str, value: Any) -> int:
 
 
 def _of_ones_own(module: torch.nn.Module, given: Mapping[str, int | None]) -> "_TextImporter":
-    """A module that is given its cache, traced."""
+    """Trace a module that takes its cache as arguments."""
     if missing := [size for size in SIZES if given[size] is None]:
         raise TypeError(
-            f"import_decoder needs {', '.join(missing)} of a module that is not a transformers model"
+            f"import_decoder needs {', '.join(missing)} for a module that is not a transformers model"
         )
     sizes = {n: _at_least(TRACED + 1 if n == "context" else 1, n, value) for n, value in given.items()}
     pair = sizes["kv_heads"], sizes["head_dim"]
@@ -159,9 +161,11 @@ def _of_ones_own(module: torch.nn.Module, given: Mapping[str, int | None]) -> "_
 def _of_transformers(
     model: Any, layers: int | None, kv_heads: int | None, head_dim: int | None, context: int | None
 ) -> "_TextImporter":
-    """A model of transformers, traced."""
+    """Trace a model of transformers."""
     if (empty := next((name for name, p in model.named_parameters() if not p.numel()), None)) is not None:
-        raise UnsupportedOperationError(f"{empty} of {subject_of(model)} is empty; sizes are 1 and more")
+        raise UnsupportedOperationError(
+            f"{empty} of {subject_of(model)} is empty; every size must be at least 1"
+        )
     probed = probe(model)
     parts, subject = missing_parts(model, probed), subject_of(model)
     if probed.sizes is None:
@@ -170,11 +174,11 @@ def _of_transformers(
         )
     sizes = probed.sizes if layers is None else probed.sizes[:1] * layers
     sizes = tuple(
-        CacheSizes(*((kv_heads or heads, head_dim or dims) for heads, dims in (one.keys, one.values)))
-        for one in sizes
+        CacheSizes(*((kv_heads or heads, head_dim or dims) for heads, dims in (layer.keys, layer.values)))
+        for layer in sizes
     )
     most = positions_of(model.config)
-    if most is not None:  # runs that look for its own positions take some, too
+    if most is not None:  # the search for its own positions uses some, too
         _at_least(TRACED + 1, "context", most)
     offset = offset_of(model, len(sizes)) if has_values(model) else 0
     if most is not None:
@@ -187,7 +191,7 @@ def _of_transformers(
         told = parts or [MissingPart(name=name, detail=str(error).partition(": ")[2])]
         raise refusal([], SUPPORTED, told, subject, error.operations[0]) from error
     if context is None:
-        traced.graph("")  # what cannot be compiled is told first
+        traced.graph("")  # report operations that cannot be compiled first
         raise TypeError(f"context is missing: the configuration of {subject} names no number of positions")
     return traced
 
@@ -200,16 +204,16 @@ def _traced(
     parts: Sequence[MissingPart] = (),
     subject: str = "",
 ) -> "_TextImporter":
-    """The module, exported for the last tokens of its context. sizes: of the caches of its layers."""
+    """Export the module for the last tokens of its context. sizes: of the caches of its layers."""
     past = context - TRACED
     dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
-    def cache(heads: int, dims: int) -> torch.Tensor:  # one number, whatever the context
+    def cache(heads: int, dims: int) -> torch.Tensor:  # one number in memory, for any context
         return torch.zeros((), dtype=dtype).expand(1, heads, past, dims)
 
     ids = torch.zeros(1, TRACED, dtype=torch.int64)
     positions = torch.arange(past, context)
-    caches = [cache(*one.keys) for one in sizes], [cache(*one.values) for one in sizes]
+    caches = [cache(*layer.keys) for layer in sizes], [cache(*layer.values) for layer in sizes]
     program = export_program(module, (ids, positions[None], *caches))
     constants = Constants(module, program, changing=True)
     draft = Draft(constants, TRACED, Tables(constants, positions), wrapper)
@@ -217,7 +221,7 @@ def _traced(
 
 
 class _TextImporter(Importer):
-    """A program whose inputs are ids, positions, and the keys and values of passes before."""
+    """Imports a program whose inputs are ids, positions, and the keys and values of earlier passes."""
 
     supported = SUPPORTED
     calls = Importer.calls | EMBEDDING
@@ -233,8 +237,8 @@ class _TextImporter(Importer):
         super().__init__(program, draft)
         self.parts, self.subject = parts, subject
         self.given: list[Node] = []
-        self.past: dict[int, str] = {}  # first column of a cache that is given: what it is called
-        self.caches: dict[str, Node] = {}  # the call that has it with this pass behind it
+        self.past: dict[int, str] = {}  # by the first column of a given cache: its name
+        self.caches: dict[str, Node] = {}  # by name: the call that appends this pass to it
         self.sizes, self.layers = sizes, len(sizes)
         (output,) = program.graph.find_nodes(op="output")
         self.results: list[Node] = list(output.args[0])
@@ -244,7 +248,7 @@ class _TextImporter(Importer):
         if len(self.results) != 1 + 2 * self.layers:
             raise ValueError(
                 f"the module returns {len(self.results)} tensors; {1 + 2 * self.layers} are needed: logits, "
-                f"and keys and values of {self.layers} layers"
+                f"and the keys and values of {self.layers} layers"
             )
 
     def graph(self, name: str) -> LogicalGraph:
@@ -287,13 +291,13 @@ class _TextImporter(Importer):
             self._stand_in(node)
         for source in node.all_input_nodes:
             if self.last.get(source) is node:
-                self.draft.contents.pop(source, None)  # those of caches are large
+                self.draft.contents.pop(source, None)  # contents of caches are large
 
     def _check(self, node: Node) -> None:
-        """What follows a call that cannot be compiled is right or wrong by itself: see `_stand_in`."""
+        """Does nothing: a call after a failed one is checked by itself, with the stand-in of `_stand_in`."""
 
     def _stand_in(self, node: Node) -> None:
-        """A value in place of one that cannot be made, so that every layer's problems are found."""
+        """Use a stand-in for a value that cannot be computed, to find the problems of all layers."""
         value = node.meta["val"]
         if (
             not isinstance(value, torch.Tensor)
@@ -320,7 +324,7 @@ class _TextImporter(Importer):
             self._grow(node)
 
     def _grow(self, node: Node) -> None:
-        """Rows of this pass behind those of a cache."""
+        """Turn the rows of a cache, followed by the rows of this pass, into a `Cache`."""
         draft, elements = self.draft, self.draft.elements
         contents = draft.contents[node]
         if contents.ndim != 4 or contents.shape[-2] != elements.stride:
@@ -336,7 +340,7 @@ class _TextImporter(Importer):
             or (columns[:, : elements.before] != before).any()
             or (new != new[:, :1]).any()
         ):
-            raise Unsupported("rows of this pass must follow those of the cache, head by head")
+            raise Unsupported("the rows of this pass must follow the rows of the cache, for each head")
         heads, _, dims = new.shape
         try:
             taken = rotated(draft, node, new[:, 0])
@@ -353,7 +357,7 @@ class _TextImporter(Importer):
         for index, result in enumerate(caches):
             kind, layer = ("keys", "values")[index // self.layers], index % self.layers
             if result not in self.failed and renamed(result) is not self.caches.get(f"{kind}_{layer}"):
-                self._note(result, "the cache returned must be the cache given, with this pass behind it")
+                self._note(result, "the returned cache must be the given cache, followed by this pass")
         if logits in self.failed:
             return [None]
         try:

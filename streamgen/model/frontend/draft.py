@@ -1,9 +1,9 @@
-"""A logical graph that is being made of an exported program, call after call.
+"""A logical graph under construction from an exported program, call by call.
 
-A call's tensor is a constant (`constants`), made of positions (`tables`), elements of values (`contents`, see
-`elements`), or half of an operation that takes several calls (`partial`): scores of an attention, the mean of
-a norm. Some values are made only where something reads them (`later`): products with one number, which
-attention takes into its scale, and rotated features.
+The tensor of a call is one of four things: a constant (`constants`), a table made from positions (`tables`),
+elements of values (`contents`, see `elements`), or half of an operation that takes several calls (`partial`),
+such as the scores of an attention or the mean of a norm. Some values are computed only where an operation
+reads them (`later`): products with one number, which attention takes into its scale, and rotated features.
 """
 
 import re
@@ -26,11 +26,12 @@ from streamgen.model.graph.logical import Operation, Operator
 from streamgen.model.operations import Cache, Concat, Linear, PositionRows, Scalar, Slice
 from streamgen.numbers.quantisation import GroupGrid, is_uniform
 
-MOST_PIECES = 16  # of a value that is put together
+MOST_PIECES = 16  # that may be joined to one value
 
 
 class Partial:
-    """Half of an operation, and what calls may make of it; each raises Unsupported unless it fits."""
+    """Half of an operation, and the calls that may complete it. Each method raises Unsupported unless the
+    call fits."""
 
     needed = "it is half of an operation that is not known"
 
@@ -57,7 +58,7 @@ class Partial:
         raise Unsupported(self.needed)
 
     def hidden(self, mask: torch.Tensor, fill: float) -> "Partial":
-        """Filled where the mask, which broadcasts, is true."""
+        """The value, filled with a number where the mask is true; the mask broadcasts."""
         raise Unsupported(self.needed)
 
     def multiplied(self, draft: "Draft", node: Node, other: Node, *, divides: bool = False) -> None:
@@ -82,16 +83,16 @@ class Partial:
 
 
 class Later:
-    """Values that are made when an operation reads them."""
+    """Values that are computed when an operation reads them."""
 
     def make(self, draft: "Draft") -> str:
-        """Add the operations; the name of the value they make. Unsupported when they cannot be."""
+        """Add the operations and return the name of their value; Unsupported if that is impossible."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class Scaled(Later):
-    """factor · columns, made by the call `node`."""
+    """factor · columns, computed by the call `node`."""
 
     node: Node
     columns: torch.Tensor
@@ -103,11 +104,11 @@ class Scaled(Later):
 
 
 class Draft:
-    """rows: tokens of all inputs. tables: of a language model, whose tokens may follow those of a cache.
-    wrapper: a module around the user's, which messages leave out. last: whether the module may go on with the
-    last token alone.
+    """The graph so far. rows: tokens of all inputs. tables: of a language model, whose tokens may follow those
+    of a cache. wrapper: a module around the user's module, which messages leave out. last: whether the module
+    may go on with the last token alone.
 
-    Results of calls are told to it by `lines`, `spread`, `keep`, `late` and `half`.
+    The importers report the results of calls with `lines`, `spread`, `keep`, `late` and `half`.
     """
 
     def __init__(
@@ -125,15 +126,17 @@ class Draft:
         self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last)
         self.contents: dict[Node, Any] = {}
         self.partial: dict[Node, Partial] = {}
-        self.squares: dict[Node, torch.Tensor] = {}  # calls that square, and the contents of what they do
-        self.cuts: dict[str, Callable[[torch.Tensor], str]] = {}  # of values that can be made in part
+        self.squares: dict[Node, torch.Tensor] = {}  # by a call that squares: the contents of its argument
+        self.cuts: dict[
+            str, Callable[[torch.Tensor], str]
+        ] = {}  # by name of a value that can be computed in part
         self.later: dict[str, Later] = {}
         self.operations: list[Operation] = []
         self.protected: set[int] = set()  # memory of inputs and parameters
         self._columns: dict[str, torch.Tensor] = {}
         self._linears: dict[str, tuple[Linear, Operation]] = {}
         self._views: dict[tuple[Any, ...], str] = {}
-        self._made: dict[str, torch.Tensor] = {}  # columns of values that came later
+        self._made: dict[str, torch.Tensor] = {}  # columns of values that were computed later
         self._names: set[str] = set()
 
     def knows(self, value: Any) -> bool:
@@ -143,11 +146,11 @@ class Draft:
     # Operations.
 
     def add(self, node: Node, wanted: str, op: Operator, *inputs: str) -> str:
-        """Add an operation; its name, which is another when this one is taken."""
+        """Add an operation; return its name: `wanted`, with a number after it if it is taken."""
         return self._add(wanted, op, inputs, "" if node.op == "output" else self.where(node).short)
 
     def linear(self, node: Node, wanted: str, op: Linear, source: str) -> str:
-        """Add a Linear, of which others may be cut."""
+        """Add a Linear; other Linears may be made from its rows."""
         return self._linear(wanted, op, (source,), self.where(node).short)
 
     def _linear(self, wanted: str, op: Linear, inputs: tuple[str, ...], place: str) -> str:
@@ -161,7 +164,7 @@ class Draft:
         return name
 
     def name(self, wanted: str) -> str:
-        """`wanted`, or with a number after it when it is taken."""
+        """`wanted`, with a number after it if it is taken."""
         wanted = re.sub(r"\W", "_", wanted, flags=re.ASCII)
         wanted = f"m_{wanted}" if wanted[:1].isdigit() else wanted
         name, number = wanted, 0
@@ -172,7 +175,7 @@ class Draft:
         return name
 
     def named(self, node: Node) -> str:
-        """A name for what a call makes: its module's, or its own."""
+        """The name for the value of a call: the name of its module, or else of the call."""
         return module_path(node)[0] or node.name
 
     def where(self, node: Node) -> Place:
@@ -182,7 +185,8 @@ class Draft:
     # Values that calls read.
 
     def form(self, node: Node, source: Any, read: Callable[[torch.Tensor], Any]) -> Any:
-        """What `read` finds in contents; what it refuses is said of the call that moved them there."""
+        """The result of `read` for the contents of a source. If it is refused, the error names the call that
+        moved the elements there."""
         if source in self.partial:
             raise Unsupported(self.partial[source].needed)
         if source not in self.contents:
@@ -198,9 +202,10 @@ class Draft:
             raise Mismatch(moved, str(reason)) from None
 
     def value(self, node: Node, columns: torch.Tensor) -> str:
-        """Name of a value with these columns: one that is there, part of one, or several put together.
+        """The name of a value with these columns: an existing value, a part of one, or several joined.
 
-        Parts of results of Linears that read one value are a Linear of their rows of the weights.
+        If all parts are from Linears that read the same value, the result is a Linear with these rows of
+        their weights.
         """
         columns = self.settled(columns)
         parts = self.elements.parts(columns)
@@ -217,7 +222,7 @@ class Draft:
         return self._views[key]
 
     def settled(self, columns: torch.Tensor) -> torch.Tensor:
-        """The columns, those of values that come later made now."""
+        """The columns; values that are computed later are computed now."""
         parts = self.elements.parts(columns)
         if not any(name in self.later for name, _ in parts):
             return columns
@@ -230,28 +235,29 @@ class Draft:
         return torch.cat(settled)
 
     def unscaled(self, columns: torch.Tensor) -> tuple[torch.Tensor, float]:
-        """What columns are before a product with one number, and the number."""
+        """The columns before a product with one number, and the number."""
         parts = self.elements.parts(columns.reshape(-1))
         values = [self.later.get(name) for name, _ in parts]
-        factors = {one.factor for one in values if isinstance(one, Scaled)}
-        if len(factors) != 1 or not all(isinstance(one, Scaled) for one in values):
+        factors = {value.factor for value in values if isinstance(value, Scaled)}
+        if len(factors) != 1 or not all(isinstance(value, Scaled) for value in values):
             return columns, 1.0
-        inner = torch.cat([one.columns[f] for one, (_, f) in zip(values, parts, strict=True)])  # type: ignore[union-attr]
+        inner = torch.cat([value.columns[f] for value, (_, f) in zip(values, parts, strict=True)])  # type: ignore[union-attr]
         before, factor = self.unscaled(inner.reshape(columns.shape))
         return before, factor * factors.pop()
 
     def is_simple(self, columns: torch.Tensor) -> bool:
-        """Whether `value` needs no slice and nothing put together for it."""
+        """Whether `value` needs neither a slice nor a join for these columns."""
         parts = self.elements.parts(columns)
         return (len(parts) == 1 and self.elements.is_whole(*parts[0])) or self._of_linears(parts)
 
     def _of_linears(self, parts: Sequence[tuple[str, torch.Tensor]]) -> bool:
-        """Whether all are results of Linears that read one value."""
+        """Whether all parts are results of Linears that read one value."""
         sources = {self._linears[name][1].inputs if name in self._linears else None for name, _ in parts}
         return len(sources) == 1 and None not in sources
 
     def pieces(self, *operands: torch.Tensor) -> list[slice]:
-        """Features that an operation may compute by themselves, so that nothing is put together for it."""
+        """Ranges of features that an operation may compute separately, so that no values need to be joined
+        for it."""
         features = len(operands[0])
         if all(map(self.is_simple, operands)):
             return [slice(0, features)]
@@ -263,7 +269,8 @@ class Draft:
         return [slice(a, b) for a, b in pairwise(ordered)]
 
     def _pieces(self, name: str, features: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-        """Features of a value, cut where they do not follow one another unless any can be made of it."""
+        """Features of a value, cut where they are not consecutive, unless the value can be computed for any
+        features."""
         if name in self._linears or name in self.cuts:
             return [(name, features)]
         cuts = (1 + (features.diff() != 1).nonzero().reshape(-1)).tolist()
@@ -297,7 +304,7 @@ class Draft:
         return self._views[key]
 
     def _rows_of_linears(self, parts: Sequence[tuple[str, torch.Tensor]]) -> str:
-        """A Linear with some rows of the weights of others that read the same value."""
+        """A Linear with some rows of the weights of Linears that read the same value."""
         sources = [(*self._linears[name], features.numpy()) for name, features in parts]
         ops = [op for op, _, _ in sources]
         weight = sources[0][0].floats
@@ -308,14 +315,14 @@ class Draft:
         bias = None
         if any(op.bias is not None for op in ops):
             given = [np.zeros(len(op.floats), np.float32) if op.bias is None else op.bias for op in ops]
-            bias = np.concatenate([one[rows] for one, (*_, rows) in zip(given, sources, strict=True)])
+            bias = np.concatenate([values[rows] for values, (*_, rows) in zip(given, sources, strict=True)])
         grids = [op.grid for op in ops if op.grid is not None]
         grid = None
-        if len(grids) == len(ops) and len({one.group for one in grids}) == 1:
+        if len(grids) == len(ops) and len({grid.group for grid in grids}) == 1:
             cut = list(zip(grids, (rows for *_, rows in sources), strict=True))
             grid = GroupGrid(
                 *(
-                    np.concatenate([getattr(one, part)[rows] for one, rows in cut])
+                    np.concatenate([getattr(grid, part)[rows] for grid, rows in cut])
                     for part in ("codes", "scale", "minimum")
                 )
             )
@@ -325,7 +332,7 @@ class Draft:
         return self._linear(f"{first.name}_part", op, first.inputs, first.where)
 
     def require_caches(self, names: Sequence[str], heads: int) -> None:
-        """Unsupported unless keys and values are whole caches."""
+        """Raise Unsupported unless keys and values are whole caches."""
         caches = {o.name: o.op for o in self.operations if isinstance(o.op, Cache)}
         if not caches.keys() >= set(names):
             group = heads // max(op.heads for op in caches.values())
@@ -334,24 +341,25 @@ class Draft:
     # Results of calls.
 
     def columns(self, name: str, features: int) -> torch.Tensor:
-        """Columns of a value that an operation makes."""
+        """The columns of a value that an operation computes."""
         if name not in self._columns:
             self._columns[name] = self.elements.add(name, features)
         return self._columns[name]
 
     def lines(self, node: Node, name: str, rows: torch.Tensor, features: int) -> None:
-        """The result of a call: a value, its rows in this order."""
+        """Set the result of a call: a value, with its rows in this order."""
         contents = self.elements.indices(self.columns(name, features), rows[:, None])
         self.keep(node, contents.reshape(shape(node)))
 
     def late(self, node: Node, later: Later, features: int, order: torch.Tensor) -> None:
-        """The result of a call: features in the layout `order`, of a value that is made where it is read."""
+        """Set the result of a call: features in the layout `order`, of a value that is computed where it is
+        read."""
         name = self.name(f"{node.name}_later")
         self.later[name] = later
         self.spread(node, [(name, features)], order)
 
     def spread(self, node: Node, features_of: Sequence[tuple[str, int]], order: torch.Tensor) -> None:
-        """The result of a call: values, with their features, side by side in the layout `order`."""
+        """Set the result of a call: values and their features, side by side in the layout `order`."""
         columns = torch.cat([self.columns(name, features) for name, features in features_of])
         contents = torch.empty(order.numel(), dtype=torch.int64)
         rows = self.elements.tokens[-len(order) :, None]
@@ -359,7 +367,7 @@ class Draft:
         self.keep(node, contents.reshape(shape(node)))
 
     def keep(self, node: Node, contents: Any) -> None:
-        """The contents of a call's tensor; of one in place, all views of the tensor see the change."""
+        """Set the contents of a call's tensor; a change in place also changes all views of the tensor."""
         if is_in_place(node):
             if memory(node.args[0]) in self.protected:
                 raise Unsupported("it changes an input or a parameter in place")
@@ -367,7 +375,7 @@ class Draft:
         self.contents[node] = contents
 
     def rows_for_positions(self, node: Node, table: Node) -> None:
-        """Have a table [.., tokens, features] as a value: a row for each position of the context."""
+        """Add a table [.., tokens, features] as a value with a row for each position of the context."""
         if table in self.contents:
             return
         tokens, context = self.elements.rows, self.tables.context
@@ -383,7 +391,7 @@ class Draft:
         self.lines(table, name, self.elements.tokens, extents[-1])
 
     def half(self, node: Node, partial: Partial) -> None:
-        """A call that makes half of an operation."""
+        """Set the result of a call to half of an operation."""
         if is_in_place(node):
             for other in [n for n in self.partial if memory(n) == memory(node)]:
                 self.partial[other] = partial

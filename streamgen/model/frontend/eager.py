@@ -1,7 +1,7 @@
-"""Modules as torch runs them eagerly: pass by pass, in float32, some layers of a large one.
+"""Runs modules eagerly in torch: pass by pass, in float32, with only some layers of a large module.
 
 A language model of transformers is called as its users call it, with ids and the cache that it has returned;
-it chooses its own positions and masks. A decoder of one's own is given both (`import_decoder`).
+it chooses its own positions and masks. Any other decoder is given both (`import_decoder`).
 """
 
 import sys
@@ -28,18 +28,18 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def has_values(module: torch.nn.Module) -> bool:
-    """Whether a module can be run: none of its tensors is on the meta device, no parameter is one number at
-    every place, as those are of which only shapes are known."""
+    """Whether a module can run: no tensor is on the meta device, and no parameter is one number at every
+    place, as parameters are of which only the shape is known."""
     parameters = list(module.parameters())
     return not (
         any(tensor.is_meta for tensor in (*parameters, *module.buffers()))
-        or any(one.numel() > 1 and not any(one.stride()) for one in parameters)
+        or any(parameter.numel() > 1 and not any(parameter.stride()) for parameter in parameters)
     )
 
 
 def floats_of(module: torch.nn.Module, without: Collection[str] = ()) -> dict[str, torch.Tensor]:
-    """Parameters and buffers of 16 bits as float32, by name: what they round, a graph does not. without:
-    modules, by path."""
+    """The 16-bit parameters and buffers as float32, by name, because a graph does not round to 16 bits.
+    without: paths of modules to leave out."""
     named = (*module.named_parameters(), *module.named_buffers())
     return {
         name: tensor.detach().float()
@@ -51,7 +51,7 @@ def floats_of(module: torch.nn.Module, without: Collection[str] = ()) -> dict[st
 def called(
     module: torch.nn.Module, floats: dict[str, torch.Tensor], args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Any:
-    """What a module returns, with these parameters and buffers in place of its own."""
+    """The result of a module, with these parameters and buffers in place of its own."""
     with quiet(), without_autocast(), torch.no_grad(), one_thread():
         if not floats:
             return module(*args, **keywords)
@@ -59,10 +59,10 @@ def called(
 
 
 class EagerText:
-    """A text in a decoder, from its beginning on.
+    """A text in a decoder, from its first token.
 
-    floats: parameters in place of its own. layers: those that are computed, each with keys and values.
-    padding: ids that are no tokens.
+    floats: replace the module's own parameters. layers: indices of the computed layers, each with keys and
+    values. padding: ids that are not tokens.
     """
 
     def __init__(
@@ -79,7 +79,9 @@ class EagerText:
         padding = getattr(getattr(module, "config", None), "pad_token_id", None)
         self.padding: list[int] = [padding] if self._of_transformers and padding is not None else []
         self._cache: Any = None
-        self._ids: np.ndarray | None = np.zeros(0, np.int64)  # of the text, None where it begins with a cache
+        self._ids: np.ndarray | None = np.zeros(
+            0, np.int64
+        )  # of the whole text; None if it began with a cache
         double = any(parameter.dtype == torch.float64 for parameter in module.parameters())
         self._dtype = torch.float64 if double else torch.float32
         self._keys, self._values = (
@@ -87,7 +89,7 @@ class EagerText:
         )
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Logits [T, vocabulary] behind each of the ids [T] of the next pass."""
+        """The logits [T, vocabulary] after each of the ids [T] of the next pass."""
         given = torch.from_numpy(ids)[None]
         self._ids = None if self._ids is None else np.concatenate([self._ids, ids])
         if self._of_transformers:
@@ -108,10 +110,10 @@ class EagerText:
         self._keys, self._values = ([rows[:, :, :0] for rows in side] for side in (self._keys, self._values))
 
     def at_once(self, tokens: int) -> np.ndarray | None:
-        """Logits behind the last tokens of the text, which is read anew as a whole.
+        """The logits after the last tokens of the text, which is computed again as a whole.
 
-        Some classes of transformers give other logits for several tokens behind a cache that has forgotten
-        what is outside of a window; those of a whole text are the ones that they mean. None for all other
+        Some classes of transformers give other logits for several tokens after a cache that has forgotten the
+        positions outside a window; the logits of the whole text are the intended ones. None for all other
         caches, for a single token, and for a text that began with a cache.
         """
         forgets = any(getattr(layer, "is_sliding", False) for layer in getattr(self._cache, "layers", ()))
@@ -123,19 +125,19 @@ class EagerText:
 
     @property
     def count(self) -> int:
-        """Layers that are computed."""
+        """The number of computed layers."""
         return len(self._layers)
 
     def layer_of(self, keys: np.ndarray, default: int) -> int:
-        """Which layer has these keys [P, kv_heads · head_dim]; `default` of a model of transformers, whose
-        caches may keep the last positions only."""
+        """The index of the layer with these keys [P, kv_heads · head_dim]. For a model of transformers it
+        is `default`, because its caches may keep only the last positions."""
         if self._of_transformers:
             return default
         rows = [own[0].transpose(0, 1).reshape(len(keys), -1).double().numpy() for own in self._keys]
         return int(np.argmin([np.linalg.norm(own - keys) for own in rows]))
 
     def go_on_behind(self, keys: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> None:
-        """The next pass follows other ones: theirs of each layer [P, kv_heads, head_dim]."""
+        """Continue after other passes, with their keys and values of each layer [P, kv_heads, head_dim]."""
         self._ids = None
         self._keys, self._values = (
             [torch.from_numpy(rows).to(self._dtype).transpose(0, 1)[None] for rows in side]
@@ -178,9 +180,9 @@ class EagerWhole:
 
 
 class Seen(TorchDispatchMode):
-    """Keeps what the calls of a module make, since `clear`.
+    """Records the results of the calls of a module since `clear`.
 
-    tensors: of floats, but for views of parameters. results: those that a module within it returned, by path.
+    tensors: of floats, except views of parameters. results: by path, the results of the inner modules.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -210,7 +212,7 @@ class Seen(TorchDispatchMode):
             self.results[self._paths[id(module)]] += [leaf.detach().clone() for leaf in _floats(result)]
 
     def clear(self) -> None:
-        """Forget what was made so far."""
+        """Forget all results recorded so far."""
         self.tensors.clear()
         self.results.clear()
 
@@ -224,11 +226,12 @@ def _floats(nest: Any) -> list[torch.Tensor]:
 def fewer_layers(
     module: torch.nn.Module, graph: LogicalGraph, count: int, most: int
 ) -> Iterator[tuple[LogicalGraph, Sequence[int], Collection[str]]]:
-    """A model of `count` layers: its graph, which of its layers are in it, and paths of those that are not.
+    """A smaller model for the check: its graph, the indices of its layers, and the paths of the layers left
+    out.
 
-    They are all of them where it has at most `most` weights, or where its layers are not found in the module.
-    Of a larger one they are the first of each form, the middle one and the last; meanwhile the others hand on
-    what they are given, in the module too.
+    If the model has at most `most` weights, or if its `count` layers are not found in the module, all layers
+    are kept. Of a larger model the first layer of each form, the middle layer and the last layer are kept.
+    Within the block, the other layers of the module return their input.
     """
     weights = sum(prod(o.op.extents) for _, o in graph.walk() if isinstance(o.op, Linear))
     repeat: Any = next((o.op for o in graph.operations if isinstance(o.op, Repeat)), None)

@@ -1,11 +1,12 @@
-"""Which elements of which values a tensor holds: views, transposes and slices, carried out on indices.
+"""Records which elements of which values a tensor holds; views, transposes and slices act on these indices.
 
-Values of a logical graph are [N, features], N the tokens of all inputs. Each feature of each value is a
-column with a number of its own; element (row, column) has the index column · S + row. A tensor of the module
-is then a tensor of indices, its *contents*, and a call that only moves elements is run on these. Rows are
-those of tokens; in a language model they are positions, the tokens the last of these, and S is all of them.
+Values of a logical graph are [N, features], where N is the number of tokens of all inputs. Each feature of
+each value is a column with a number of its own, and element (row, column) has the index column · S + row. A
+tensor of the module is then a tensor of indices, its *contents*, and a call that only moves elements is run
+on the contents. The rows are those of tokens and S is N; in a language model the rows are positions, the
+tokens are the last of these, and S is the number of all positions.
 
-What operations need of contents is read in three forms:
+Operations read contents in one of these forms:
 
     lines     the last dimension holds features of one token      -> rows [N], columns [features]
     spread    any layout with the same features of every token    -> order [N, features], columns [features]
@@ -19,27 +20,27 @@ import torch
 
 from streamgen.model.frontend.trace import Unsupported
 
-CACHED = "rows of passes before can only be keys and values of an attention"
-NEEDED = "rows must stay whole: each holds features of one token, and every token has one"
-IN_TURN = "attention is over tokens one behind the other in the inputs: [batch, tokens, features]"
+CACHED = "rows of earlier passes can only be keys and values of an attention"
+NEEDED = "rows must stay whole: each row holds features of one token, and every token has one row"
+IN_TURN = "attention needs inputs whose tokens are consecutive: [batch, tokens, features]"
 
 
 class OtherRows(Unsupported):
-    """Rows that are not of this pass."""
+    """Rows of an earlier pass."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeadOrder:
-    """order: [runs, heads], which of the leading indices is which head of which run of tokens. columns:
-    [heads, features]."""
+    """Which tensor index is which head. order: [runs, heads], the flat leading index of each head of each run
+    of tokens. columns: [heads, features]."""
 
     order: torch.Tensor
     columns: torch.Tensor
 
 
 class Elements:
-    """Columns of values. rows: N. before: positions before the first token. last: whether contents may hold
-    the last token alone in the place of all of them."""
+    """The columns of all values. rows: N. before: the number of positions before the first token. last:
+    whether contents may hold the last token alone in place of all tokens."""
 
     def __init__(self, rows: int, before: int = 0, *, last: bool = False) -> None:
         self.rows = rows
@@ -53,7 +54,7 @@ class Elements:
         self._end = 0
 
     def add(self, name: str, features: int) -> torch.Tensor:
-        """Columns of a new value."""
+        """Number the columns of a new value."""
         self._firsts.append(self._end)
         self._names.append(name)
         self._sizes[name] = features
@@ -65,7 +66,7 @@ class Elements:
         return columns * self.stride + rows
 
     def parts(self, columns: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-        """Columns as features of values, one behind the other."""
+        """Split columns into runs that belong to one value: its name and the features."""
         firsts = torch.tensor(self._firsts)
         owners = torch.searchsorted(firsts, columns.contiguous(), right=True) - 1
         owned, counts = torch.unique_consecutive(owners, return_counts=True)
@@ -73,11 +74,11 @@ class Elements:
         return [(self._names[owner], part) for owner, part in zip(owned.tolist(), parts, strict=True)]
 
     def size(self, name: str) -> int:
-        """Features of a value."""
+        """The number of features of a value."""
         return self._sizes[name]
 
     def is_whole(self, name: str, features: torch.Tensor) -> bool:
-        """Whether these are all features of a value in their order."""
+        """Whether these are all features of a value, in order."""
         return torch.equal(features, torch.arange(self._sizes[name]))
 
     def tokens_of(self, rows: torch.Tensor) -> torch.Tensor:
@@ -86,7 +87,7 @@ class Elements:
         return self.tokens[-1:] if only_last else self.tokens
 
     def lines(self, contents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Row of each line, features of all; Unsupported unless each line is one token."""
+        """The row of each line and the features of all lines; Unsupported unless each line is one token."""
         matrix = contents.reshape(-1, contents.shape[-1])
         rows, columns = matrix % self.stride, matrix // self.stride
         if (rows < self.before).any():
@@ -97,7 +98,8 @@ class Elements:
         return rows[:, 0], columns[0]
 
     def spread(self, contents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Where in the flat contents each feature of each row lies; Unsupported when tokens differ."""
+        """The places of each feature of each row in the flat contents; Unsupported if tokens have different
+        features."""
         flat = contents.reshape(-1)
         rows, columns = flat % self.stride, flat // self.stride
         if (rows < self.before).any():
@@ -111,14 +113,15 @@ class Elements:
         return order, columns[order[0]]
 
     def matches(self, contents: torch.Tensor, order: torch.Tensor) -> bool:
-        """Whether contents in this order are the same features of every row."""
+        """Whether contents in this order have the same features in every row."""
         indices = contents.reshape(-1)[order]
         rows, columns = indices % self.stride, indices // self.stride
         tokens = self.tokens[-len(order) :, None]
         return bool((rows == tokens).all() and (columns == columns[:1]).all())
 
     def heads(self, contents: torch.Tensor, order: torch.Tensor | None = None) -> HeadOrder:
-        """Heads of contents [.., tokens, features]; order: that of the queries, which keys must have too."""
+        """The heads of contents [.., tokens, features]. order: that of the queries, which keys and values
+        must share."""
         tokens, features = contents.shape[-2:]
         indices = contents.reshape(-1, tokens, features)
         rows, columns = indices % self.stride, indices // self.stride
@@ -137,16 +140,16 @@ class Elements:
         same = torch.equal(starts[order], (torch.arange(runs) * tokens)[:, None].expand(order.shape))
         by_run = columns[order]
         if not same or (by_run != by_run[:1, :, :1]).any():
-            raise Unsupported("every head must hold the same features of all tokens of its run")
+            raise Unsupported("every head must hold the same features for all tokens of its sequence")
         return HeadOrder(order, by_run[0, :, 0])
 
     def cached(self, contents: torch.Tensor) -> torch.Tensor:
-        """Columns [heads, features] of contents that hold a row for every position, first to last."""
+        """Columns [heads, features] of contents that hold a row for every position, from first to last."""
         indices = contents.reshape(-1, *contents.shape[-2:])
         rows, columns = indices % self.stride, indices // self.stride
         if (
             not torch.equal(rows, torch.arange(self.stride)[:, None].expand_as(rows))
             or (columns != columns[:, :1]).any()
         ):
-            raise Unsupported("keys and values must be those of all positions, in their order")
+            raise Unsupported("keys and values must cover all positions, in order")
         return columns[:, 0]

@@ -1,9 +1,9 @@
-"""A torch module becomes a LogicalGraph: export without decomposition, then one call at a time (`importer`).
+"""A torch module becomes a LogicalGraph: exported without decomposition, then read call by call (`importer`).
 
-A graph says nothing about how many tokens there are. So the module is traced for its example inputs and
-again for other numbers of tokens, the largest among them, and for those with which it decides otherwise what
-it decides by their number (`extents`): what differs depends on the number, and is refused, but for a window
-of attention, which few tokens do not show.
+A graph holds for any number of tokens. The module is therefore traced for its example inputs and again for
+other numbers of tokens: the largest number, and numbers for which the module takes other decisions
+(`extents`). A graph that depends on the number is refused, except for a window of attention, which only shows
+with enough tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,20 +26,20 @@ from streamgen.model.frontend.trace import Constants, export_program, plain_atte
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.model.operations import Attention
 
-PLAIN = (bool, int, str, type(None))  # arguments that are no tensors
+PLAIN = (bool, int, str, type(None))  # types of arguments that are not tensors
 
 
 @one_at_a_time
 def import_module(module: torch.nn.Module, example_inputs: Any) -> LogicalGraph:
-    """The graph of a module for inputs of these shapes; the leading dimensions of each are its tokens.
+    """The graph of a module for inputs of these shapes; the leading dimensions of each input are its tokens.
 
-    Attention is among the tokens of the last leading dimension (or of the one that the module chooses);
-    dimensions before it are sequences apart.
+    Attention is among the tokens of the last leading dimension, or of the one that the module chooses; the
+    dimensions before it are separate sequences.
 
-    Raises TypeError or ValueError when the module does not run on the inputs or a weight is not finite,
-    UnsupportedOperationError with every operation that cannot be compiled, or when what the module computes
-    depends on the number of tokens, GraphError when an output is not computed or an input not used,
-    ImportMismatchError for a graph that is not what the module computes.
+    Raises TypeError or ValueError if the module does not run on the inputs or a weight is not finite. Raises
+    UnsupportedOperationError with every operation that cannot be compiled, or if the results depend on the
+    number of tokens in another way. Raises GraphError if an output is not computed or an input is not used,
+    and ImportMismatchError if the graph does not compute what the module computes.
     """
     return import_structured(module, example_inputs).graph
 
@@ -51,8 +51,8 @@ def import_structured(
     keywords: Mapping[str, Any] | None = None,
     longest: int = 1,
 ) -> Imported:
-    """See `import_module`; with the nests of arguments and results. longest: tokens of the longest sequence
-    that will be given, if that is longer than the example."""
+    """`import_module` with the nests of arguments and results. longest: the number of tokens of the longest
+    sequence that will be given, if longer than the example."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
     require_readable(module)
@@ -80,17 +80,17 @@ def import_structured(
 
 
 class _DoesNotRun(ValueError):  # noqa: N818 - callers see a ValueError
-    """A module that raises for its inputs."""
+    """The module raises an error for its inputs."""
 
 
 class _Counts:
-    """A module, and its example inputs with other numbers of tokens."""
+    """A module and its example inputs, traced with different numbers of tokens."""
 
     def __init__(
         self, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
     ) -> None:
         self.module, self.leaves, self.spec, self.longest = module, leaves, spec, longest
-        self.arrays: dict[tuple[Any, ...], Any] = {}  # of constants, which all traces share
+        self.arrays: dict[tuple[Any, ...], Any] = {}  # constants, which all traces share
         self.decided: dict[tuple[tuple[int, int], ...], list[Decision]] = {}  # by leading extents
 
     def imported(self) -> Imported:
@@ -112,7 +112,7 @@ class _Counts:
         return self._decided(self._by_dimension(first, lead))
 
     def _decided(self, imported: Imported) -> Imported:
-        """What was found, when it is found for all numbers of tokens by which the module decides anything."""
+        """The import; an error if any number of tokens at which the module decides gives another graph."""
         lead = next(shape[:-1] for shape in imported.arguments.shapes if shape is not None)
         for d in range(len(lead)):
             if d not in imported.only:
@@ -120,7 +120,7 @@ class _Counts:
         return imported
 
     def _decided_by(self, imported: Imported, d: int, lead: list[int]) -> None:
-        """UnsupportedOperationError when another extent of a leading dimension leads to another graph."""
+        """Raise UnsupportedOperationError if another extent of a leading dimension leads to another graph."""
         most = max(lead[d], self.longest) if imported.graph.mixes_tokens and d == len(lead) - 1 else None
         tried = {lead[d]}
         known = [one_token(d), *self._decisions(lead, imported.only)]
@@ -136,17 +136,17 @@ class _Counts:
                 known += [more for more in self._decisions(extents, imported.only) if more not in known]
 
     def _require_alike(self, imported: Imported, extents: list[int], d: int, known: int, line: str) -> None:
-        """UnsupportedOperationError unless these extents, another one in dimension d, give the same graph,
-        and results that are nested alike, of as many dimensions."""
+        """Raise UnsupportedOperationError unless these extents, with another extent in dimension d, give the
+        same graph, and results nested in the same way, with as many dimensions."""
         try:
             traced = self._trace(dict(enumerate(extents)))
         except UnsupportedOperationError as error:
             raise UnsupportedOperationError(f"{self._inputs(d, extents[d])}: {error}") from None
         if traced.results.form != imported.results.form:
             raise UnsupportedOperationError(
-                f"{self._inputs(d, extents[d])} results are {traced.results.form}, with {known} they are "
-                f"{imported.results.form}: their dimensions must be as many for any number of tokens, and a "
-                "squeeze must name the one that it takes away"
+                f"{self._inputs(d, extents[d])}, results are {traced.results.form}; with {known} they are "
+                f"{imported.results.form}: the number of their dimensions must not depend on the number of "
+                "tokens, and a squeeze must name the dimension that it removes"
             )
         graph = traced.graph
         longer, shorter = (graph, imported.graph) if extents[d] > known else (imported.graph, graph)
@@ -154,7 +154,7 @@ class _Counts:
             raise self._depends(d, extents[d], known, line)
 
     def _decisions(self, lead: Sequence[int], only: Mapping[int, int]) -> list[Decision]:
-        """What the module decides by leading dimensions, but for those that it fixes."""
+        """The decisions of the module by its leading dimensions, except by those that it fixes."""
         extents = dict(only)
         for d, n in enumerate(lead):
             if d not in only:  # torch tells symbols apart by their extents, and 1 is none
@@ -168,11 +168,14 @@ class _Counts:
                     decided = decisions(self.module, leaves, self.spec, free)
             except _DoesNotRun:
                 decided = None
-            self.decided[key] = [one for d in free for one in unseen(d)] if decided is None else decided
+            self.decided[key] = (
+                [decision for d in free for decision in unseen(d)] if decided is None else decided
+            )
         return self.decided[key]
 
     def _by_dimension(self, imported: Imported, lead: Sequence[int]) -> Imported:
-        """Each leading dimension by itself: any extent, or only one that the module fixes."""
+        """Test each leading dimension by itself: either any extent works, or only the one that the module
+        fixes."""
         base: dict[int, int] = {}
         only: dict[int, int] = {}
         for d, n in enumerate(lead):
@@ -198,7 +201,7 @@ class _Counts:
         return Imported(imported.graph, imported.arguments, imported.results, only)
 
     def _with_window(self, imported: Imported, dimension: int, extent: int) -> Imported | None:
-        """What longer sequences along a dimension show, when that is a mask or its window; else None."""
+        """The import of longer sequences along a dimension, if these show a mask or its window; else None."""
         longest = self._longest(dimension, extent)
         if longest <= extent:
             return None
@@ -219,7 +222,8 @@ class _Counts:
         return counts.imported()
 
     def _longest(self, dimension: int, extent: int) -> int:
-        """The greatest extent with which the module runs: of the longest sequence at most, or one more."""
+        """The greatest extent for which the module runs: at most the longest sequence, or one more than the
+        example."""
         runs, not_more = extent, max(extent + 1, self.longest)
         trial = not_more
         while runs < not_more:
@@ -231,32 +235,32 @@ class _Counts:
             trial = (runs + not_more + 1) // 2
         return runs
 
-    def _depends(self, dimension: int, one: int, other: int, line: str = "") -> UnsupportedOperationError:
+    def _depends(self, dimension: int, extent: int, other: int, line: str = "") -> UnsupportedOperationError:
         if state := changed_state(self.module, lambda: self._run({})):
             return UnsupportedOperationError(
                 f"the module changes in every call: {state}. "
                 + (
                     "It is in training mode; call module.eval() first"
                     if self.module.training
-                    else "A graph has no state: what is computed may depend on weights and inputs alone"
+                    else "A graph has no state: its results may depend only on weights and inputs"
                 )
             )
-        where = f", which {line} asks for" if line else ""
+        where = f", read at {line}" if line else ""
         return UnsupportedOperationError(
-            f"what the module computes depends on the extent of dimension {dimension} of its inputs{where}: "
-            f"with {one} it is not what it is with {other}. A graph holds for any number of tokens: nothing "
-            "but views and masks may be made of x.shape"
+            f"the result of the module depends on the extent of dimension {dimension} of its inputs{where}: "
+            f"the result for {extent} differs from the result for {other}. A graph holds for any number of "
+            "tokens, so only views and masks may depend on x.shape"
         )
 
     def _inputs(self, dimension: int, extent: int) -> str:
         return f"with an extent of {extent} of dimension {dimension} of its inputs"
 
     def _leaves(self, extents: Mapping[int, int]) -> list[Any]:
-        """The example inputs, with some of the leading dimensions of another extent."""
+        """The example inputs, with other extents of some leading dimensions."""
         return [_resized(leaf, extents) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
 
     def _run(self, extents: Mapping[int, int]) -> list[Any]:
-        """The example inputs with which the module has run."""
+        """Run the module on the example inputs with these extents; return the inputs."""
         leaves = self._leaves(extents)
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         with plain_attention():
@@ -264,7 +268,7 @@ class _Counts:
         return leaves
 
     def _trace(self, extents: Mapping[int, int]) -> Imported:
-        """Export and import, with some of the leading dimensions of another extent."""
+        """Export and import the module, with other extents of some leading dimensions."""
         leaves = self._run(extents)
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         with plain_attention():
@@ -291,7 +295,7 @@ def _shape(leaf: Any) -> tuple[int, ...] | None:
 
 
 def _resized(tensor: torch.Tensor, extents: Mapping[int, int]) -> torch.Tensor:
-    """A copy with other extents, made of what is there."""
+    """A copy with other extents; elements are repeated as needed."""
     for dimension, extent in extents.items():
         tensor = tensor.index_select(dimension, torch.arange(extent) % tensor.shape[dimension])
     return tensor.detach().clone(memory_format=torch.contiguous_format)
@@ -303,13 +307,13 @@ def _run(module: torch.nn.Module, args: Any, kwargs: Any, tensors: Sequence[torc
     try:
         with torch.no_grad():
             module(*given[0], **given[1])
-    except Exception as error:  # a module may raise anything, as an AssertionError for too many tokens
+    except Exception as error:  # a module may raise anything, such as an AssertionError for too many tokens
         raise _DoesNotRun(f"the module does not run on inputs of shape {shapes}: {error}") from error
 
 
 def _alike_for(tokens: int, longer: LogicalGraph, shorter: LogicalGraph) -> bool:
-    """Whether the graph of longer sequences is the one found for so many tokens, but for masks and windows
-    that these do not show."""
+    """Whether the graph of longer sequences equals the graph found for `tokens` tokens, apart from masks and
+    windows that so few tokens do not show."""
 
     def seen(path: str, operation: Operation) -> Operator:
         op = operation.op
@@ -321,9 +325,9 @@ def _alike_for(tokens: int, longer: LogicalGraph, shorter: LogicalGraph) -> bool
 
 
 def _alike(a: LogicalGraph, b: LogicalGraph) -> bool:
-    """Whether two graphs compute the same, constants and all."""
+    """Whether two graphs compute the same function, constants included."""
     return a.form() == b.form() and all(
-        _same(one.op, other.op) for one, other in zip(a.operations, b.operations, strict=True)
+        _same(x.op, y.op) for x, y in zip(a.operations, b.operations, strict=True)
     )
 
 

@@ -1,8 +1,9 @@
-"""What a module decides by the extents of its inputs: every number that torch sees of them, as a formula.
+"""Finds the decisions of a module by the extents of its inputs: every number that torch makes from them.
 
-The module runs once on tensors without contents whose leading extents are symbols (torch's `ShapeEnv`). Each
-comparison that Python makes of them is a guard there, each number made of them that reaches an operation an
-argument. What takes one value for all extents decides nothing, and sizes that grow with them nothing new.
+The module runs once on tensors without contents, whose leading extents are symbols (torch's `ShapeEnv`). Each
+Python comparison of extents is a guard there, and each number made from extents that reaches an operation is
+an argument; both are formulas. A formula with one value for all extents decides nothing, and a size that
+grows with the extents is nothing new.
 """
 
 import sys
@@ -20,24 +21,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from streamgen.model.frontend.refusals import TORCH_FOLDER
 
-FAR = 1 << 14  # extents that are looked at where a formula names them
-NEAR = 64  # and all up to here, whatever it names
+FAR = 1 << 14  # the largest extent that is tried if a formula names it
+NEAR = 64  # all extents up to this one are tried
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A formula of leading extents. line: what made it, `file:line`, empty for a mere size."""
+    """A formula of leading extents. line: its source line, `file:line`; empty for a mere size."""
 
     formula: Any
     line: str = field(default="", compare=False)
 
     def value(self, extents: Sequence[int]) -> Any:
-        """What it is for these leading extents."""
+        """The value of the formula for these leading extents."""
         return self.formula.xreplace({_symbol(d): sympy.Integer(n) for d, n in enumerate(extents)})
 
     def named(self) -> set[int]:
-        """Extents near the numbers in it."""
-        numbers = {abs(int(one)) for one in self.formula.atoms(sympy.Integer)} - {0}
+        """Extents near the numbers in the formula."""
+        numbers = {abs(int(number)) for number in self.formula.atoms(sympy.Integer)} - {0}
         numbers |= {a // b for a in numbers for b in numbers}
         return {n + step for n in numbers for step in (-1, 0, 1) if 1 <= n + step <= FAR}
 
@@ -45,58 +46,63 @@ class Decision:
 def untried(
     known: Sequence[Decision], dimension: int, extents: Sequence[int], tried: set[int], most: int | None
 ) -> tuple[int, str] | None:
-    """An extent of one dimension for which something is decided as for none of those tried, and the line that
-    decides it; None when there is none. extents: of the example. most: the greatest that can be given, None:
-    any.
+    """An extent of one dimension for which some decision has a value that no tried extent gave, and the line
+    of the decision; None if there is none. extents: of the example. most: the greatest extent that can be
+    given; None for no limit.
 
-    All comparisons together are one decision. A number is tried with two other values, as one may give the
-    result of the example by chance.
+    All comparisons together are one decision. A number is tried with two other values, because one value may
+    equal the result of the example by chance.
     """
-    known = [one for one in known if _symbol(dimension) in one.formula.free_symbols]
+    known = [decision for decision in known if _symbol(dimension) in decision.formula.free_symbols]
     near = range(1, min(most or NEAR, NEAR) + 1)
-    places = sorted({*near, *(n for one in known for n in one.named() if most is None or n <= most)})
+    places = sorted(
+        {*near, *(n for decision in known for n in decision.named() if most is None or n <= most)}
+    )
     if most is not None and most > NEAR:
         places.append(most)
 
     def values(n: int, chosen: Sequence[Decision]) -> tuple[Any, ...]:
-        return tuple(one.value([*extents[:dimension], n, *extents[dimension + 1 :]]) for one in chosen)
+        return tuple(
+            decision.value([*extents[:dimension], n, *extents[dimension + 1 :]]) for decision in chosen
+        )
 
-    compared = [one for one in known if isinstance(one.formula, Boolean)]
+    compared = [decision for decision in known if isinstance(decision.formula, Boolean)]
     here, met = values(extents[dimension], compared), {values(n, compared) for n in tried}
     for n in places:
         if (there := values(n, compared)) not in met:
-            lines = [one.line for one, a, b in zip(compared, here, there, strict=True) if a != b]
+            lines = [decision.line for decision, a, b in zip(compared, here, there, strict=True) if a != b]
             return n, next(filter(None, lines), "")
-    for one in known:
-        if one not in compared:
-            others = [n for n in places if values(n, [one]) != values(extents[dimension], [one])]
+    for decision in known:
+        if decision not in compared:
+            others = [n for n in places if values(n, [decision]) != values(extents[dimension], [decision])]
             if len(tried.intersection(others)) < min(2, len(others)):
-                return next(n for n in (others[0], others[-1]) if n not in tried), one.line
+                return next(n for n in (others[0], others[-1]) if n not in tried), decision.line
     return None
 
 
 def one_token(dimension: int) -> Decision:
-    """Whether an extent is 1, which torch takes for known."""
+    """The decision whether an extent is 1, which torch always treats as known."""
     return Decision(sympy.Eq(_symbol(dimension), 1))
 
 
 def unseen(dimension: int) -> list[Decision]:
-    """What stands for the decisions of a module that cannot run without numbers: whether an extent is one of
-    some."""
+    """Stand-ins for the decisions of a module that cannot run with symbols: whether an extent is one of some
+    numbers."""
     return [Decision(sympy.Eq(_symbol(dimension), extent)) for extent in (2, 3, 7, 8, 9, 16, 33, NEAR)]
 
 
 def decisions(
     module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, dimensions: Sequence[int]
 ) -> list[Decision] | None:
-    """What the module decides by these leading dimensions; they have extents of 2 and more in the example,
-    each another. None when it cannot run without their numbers, as where it looks something up by them."""
+    """The decisions of the module by these leading dimensions, whose extents in the example are distinct and
+    at least 2. None if the module cannot run without their numbers, for example because it indexes with them.
+    """
     environment = ShapeEnv()
     fake = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
-    fake.cache_enabled = False  # of shapes, which costs more than it saves in one run
+    fake.cache_enabled = False  # the cache of shapes costs more than it saves in one run
     taken = [_symbolic(fake, leaf, dimensions) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    tensors = [leaf for leaf in taken if isinstance(leaf, torch.Tensor)]  # all of the same leading extents
-    seen = _Seen({one.shape[d].node.expr: _symbol(d) for one in tensors for d in dimensions})
+    tensors = [leaf for leaf in taken if isinstance(leaf, torch.Tensor)]  # all have the same leading extents
+    seen = _Seen({tensor.shape[d].node.expr: _symbol(d) for tensor in tensors for d in dimensions})
     args, kwargs = pytree.tree_unflatten(taken, spec)
     try:
         with torch.no_grad(), fake, seen:
@@ -111,7 +117,7 @@ def decisions(
 
 
 class _Seen(TorchDispatchMode):
-    """Notes the formulas that operations are given. symbols: torch's, with ours."""
+    """Records the formulas that operations get. symbols: maps torch's symbols to ours."""
 
     def __init__(self, symbols: Mapping[Any, Any]) -> None:
         super().__init__()
@@ -131,7 +137,7 @@ class _Seen(TorchDispatchMode):
         known = self.found.get(formula)
         if not formula.free_symbols or (known is not None and known.line):
             return
-        if line or not formula.is_polynomial():  # otherwise it is a size, another one for all extents
+        if line or not formula.is_polynomial():  # otherwise it is a size, which differs for all extents
             self.found[formula] = Decision(formula, line)
 
 

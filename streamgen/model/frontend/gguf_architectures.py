@@ -1,9 +1,8 @@
-"""Architectures of GGUF files whose models transformers makes: the configuration that a file's fields give.
+"""Architectures of GGUF files that are read through transformers: the configuration for a file's fields.
 
-Each architecture asks for the fields that it knows (`gguf_fields`), and says what they are called in the
-configuration of transformers; nothing of that configuration is left to a default of the library's that a
-field of the file could change. Architectures that are not here are refused, those of other decoders because
-a test has not held them to their models.
+Each architecture reads the fields that it knows (`gguf_fields`) and names them as the configuration of
+transformers does. No value that a field of the file could change is left to a default of the library. All
+other architectures are refused, because no test compares their import with their models.
 """
 
 import math
@@ -26,7 +25,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def _common(sizes: GgufSizes) -> Configuration:
-    """What the configurations of most families call the sizes."""
+    """The sizes, as the configurations of most families name them."""
     return {
         "hidden_size": sizes.hidden,
         "intermediate_size": sizes.features,
@@ -81,8 +80,8 @@ def _starcoder2(fields: Metadata, tensors: Tensors) -> Configuration:
 
 
 def _stablelm(fields: Metadata, tensors: Tensors) -> Configuration:
-    """Whether q, k and v have biases, and whether attention and feed-forward are side by side, llama.cpp sees
-    by the tensors."""
+    """llama.cpp finds out from the tensors whether q, k and v have biases, and whether attention and
+    feed-forward are parallel."""
     sizes = sizes_of_fields(fields, norm="layer")
     fields.same("attention.scale", 0.0, sizes.scale)
     parallel = "blk.0.ffn_norm.weight" not in tensors
@@ -100,7 +99,7 @@ def _stablelm(fields: Metadata, tensors: Tensors) -> Configuration:
 
 
 def _nemotron(fields: Metadata, tensors: Tensors) -> Configuration:
-    """The epsilon is named as that of a LayerNorm by llama.cpp, as that of an RMSNorm by transformers."""
+    """llama.cpp names the epsilon like that of a LayerNorm, transformers like that of an RMSNorm."""
     rms = fields.get("attention.layer_norm_epsilon") is None
     sizes = sizes_of_fields(fields, norm="rms" if rms else "layer")
     fields.same("attention.layer_norm_rms_epsilon", sizes.epsilon)
@@ -110,7 +109,7 @@ def _nemotron(fields: Metadata, tensors: Tensors) -> Configuration:
 
 
 def _gemma(fields: Metadata, architecture: str) -> tuple[GgufSizes, Configuration]:
-    """What both Gemmas have."""
+    """The part that both Gemmas share."""
     sizes = sizes_of_fields(fields, norm="rms")
     large = sizes.layers == LAYERS_OF_27B[architecture]
     scalar = sizes.hidden / sizes.heads if large else sizes.head_dim
@@ -153,5 +152,5 @@ ARCHITECTURES: Mapping[str, tuple[str, Callable[[Metadata, Tensors], Configurati
     "stablelm": ("stablelm", _stablelm),
     "starcoder2": ("starcoder2", _starcoder2),
 }
-"""By architecture: the type of the model in transformers, and its configuration by the fields of a file and
-the names of its tensors."""
+"""By architecture: the model type in transformers, and a function that makes its configuration from the
+fields of a file and the names of its tensors."""

@@ -1,8 +1,8 @@
 """The graph of a GGUF file of architecture llama.
 
-llama.cpp rotates neighbouring pairs of features, and its converter lays the rows of q and k out for that.
-They come back in halves here: weights, biases, codes, scales and minimums alike, so `Rotation.interleaved`
-is False whatever the source. llama3 scaling of frequencies is stored as divisors, the tensor rope_freqs.
+llama.cpp rotates neighbouring pairs of features, and its converter orders the rows of q and k for that. This
+reader reorders them into halves: weights, biases, codes, scales and minimums alike, so `Rotation.interleaved`
+is False for every source. The llama3 scaling of frequencies is stored as divisors, in the tensor rope_freqs.
 """
 
 from collections.abc import Mapping
@@ -94,7 +94,7 @@ def _sizes(path: Path, fields: Metadata, tensors: Mapping[str, ReaderTensor]) ->
 def _divisors(
     path: Path, fields: Metadata, tensors: Mapping[str, ReaderTensor], count: int
 ) -> np.ndarray | float:
-    """What frequencies are divided by, 1 where the file says nothing; float64."""
+    """The divisors of the frequencies, float64; 1 if the file has none."""
     if DIVISORS not in tensors:
         return 1.0
     tensor = tensors[DIVISORS]
@@ -104,7 +104,8 @@ def _divisors(
     divisors = read_tensor(path, tensor).array.astype(np.float64)
     if divisors.shape != (count,) or (divisors <= 0).any():
         fields.problems.append(
-            f"tensor {DIVISORS} has shape {list(divisors.shape)}; {[count]} divisors above 0 are needed"
+            f"tensor {DIVISORS} has shape {list(divisors.shape)}; {[count]} is needed, "
+            "and all divisors must be above 0"
         )
         return 1.0
     return divisors

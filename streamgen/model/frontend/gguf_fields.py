@@ -1,7 +1,8 @@
-"""What the fields of a GGUF file mean: those that every architecture has, and those that say nothing.
+"""The meaning of the fields of a GGUF file: fields that every architecture has, and fields without effect.
 
-The meaning is that of llama.cpp, whose converters write the files: a field that a file leaves out has
-llama.cpp's default, not that of the library which makes the model (src/llama-model.cpp, src/llama-hparams.h).
+The meaning is that of llama.cpp, whose converters write the files. A field that a file leaves out has
+llama.cpp's default, not the default of the library that makes the model (src/llama-model.cpp,
+src/llama-hparams.h).
 """
 
 import math
@@ -30,13 +31,13 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "rope.scaling.yarn_beta_slow": (1.0,),
     "rope.scaling.yarn_ext_factor": (1.0, -1.0),
 }
-"""Fields whose values that say nothing are not only null, false, 0 and "none"."""
+"""Fields that have effectless values other than null, false, 0 and "none", with these values."""
 
 DESCRIBING = re.compile(
     "GGUF[.]|general[.]|tokenizer[.]|split[.]"  # the file itself, its tokenizer (`text`), its parts
     "|quantize[.]|mradermacher[.]"  # who quantised the file, on which texts
 )
-"""Names of fields that say nothing of what the model computes."""
+"""Names of fields that have no effect on the results of the model."""
 
 TYPE = "general.type"
 
@@ -47,8 +48,8 @@ def fields_of(path: Path, reader: GGUFReader) -> Metadata:
 
 
 def other_fields(path: Path, reader: GGUFReader, fields: Metadata) -> None:
-    """Note what the file says and nobody has asked for: fields of the architecture that are not neutral, of
-    another one that say something, and a file that is no whole model."""
+    """Note the fields that nobody has asked for: those of the architecture that are not neutral, and those of
+    another architecture that have an effect. Also note a file that does not hold a whole model."""
     fields.problems += fields.unknown(reader.fields, NEUTRAL)
     if (kind := field_of(path, reader, TYPE)) not in (None, "model"):
         fields.problems.append(f"{TYPE} is {kind!r}; 'model' is needed, a file with a whole model")
@@ -56,13 +57,13 @@ def other_fields(path: Path, reader: GGUFReader, fields: Metadata) -> None:
         if key.startswith(fields.prefix) or DESCRIBING.match(key):
             continue
         if not says_nothing(value := field_of(path, reader, key)):
-            fields.problems.append(f"{key} is {value!r}; a field of another architecture is not supported")
+            fields.problems.append(f"{key} is {value!r}; fields of another architecture are not supported")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GgufSizes:
-    """What files of all architectures say. epsilon: of norms. scale: of scores, unless an architecture has
-    its own."""
+    """The sizes in files of all architectures. epsilon: of norms. scale: of scores, unless an architecture
+    has its own."""
 
     context: int
     hidden: int
@@ -80,7 +81,7 @@ class GgufSizes:
 
 
 def sizes_of_fields(fields: Metadata, *, norm: str) -> GgufSizes:
-    """The sizes. norm: "rms" or "layer", which says under which name the epsilon stands."""
+    """The sizes. norm: "rms" or "layer", which chooses the name of the field with the epsilon."""
     hidden, heads = fields.integer("embedding_length"), fields.integer("attention.head_count")
     head_dim = fields.integer("attention.key_length", max(1, hidden // heads))
     if not fields.broken:
@@ -103,9 +104,10 @@ _LAYER_NORM = "attention.layer_norm_epsilon"
 def rope_of(
     fields: Metadata, sizes: GgufSizes, *, partial: bool = False, yarn: bool = False
 ) -> dict[str, Any]:
-    """The rotation, as `rope_parameters` of transformers: its base, and how it is scaled.
+    """The rotation as `rope_parameters` of transformers: its base and its scaling.
 
-    partial: whether a part of each head may rotate. yarn: whether the model computes that scaling as well.
+    partial: whether the model allows that only a part of each head rotates. yarn: whether the model computes
+    that scaling too.
     """
     if not partial and not fields.broken:
         fields.same("rope.dimension_count", sizes.head_dim)
@@ -126,7 +128,7 @@ def rope_of(
 
 
 def rotated_of(fields: Metadata, sizes: GgufSizes) -> int:
-    """Features of a head that rotate."""
+    """The number of features of a head that rotate."""
     rotated = fields.integer("rope.dimension_count", sizes.head_dim)
     if (rotated > sizes.head_dim or rotated % 2) and not fields.broken:
         fields.note(
@@ -137,7 +139,7 @@ def rotated_of(fields: Metadata, sizes: GgufSizes) -> int:
 
 
 def _factor(fields: Metadata) -> float:
-    """How much closer positions are; 0 and 1 say nothing."""
+    """The factor by which positions are closer; 0 and 1 have no effect."""
     key = "rope.scaling.factor"
     older = fields.get("rope.scale_linear") or 1.0
     return fields.number(key, older) if fields.get(key) else float(older)

@@ -1,9 +1,9 @@
-"""GGUF files: opened with every truncation noticed, tensors as float32 and, where they have one, as a grid.
+"""GGUF files: opening detects every truncation; tensors are read as float32 and, if they have one, as a grid.
 
-A Q4_1 tensor holds groups of 32 weights d * q + m, a Q4_0 tensor d * (q - 8), with 4-bit q (ggml's
-block_q4_1 and block_q4_0: the first 16 weights in the low nibbles, the next 16 in the high ones). A Q4_K
-tensor holds 256 weights under one d and one e: eight groups of 32, d * s * q - e * m with s and m of 6 bits
-(block_q4_K: of every 64 weights the first 32 in the low nibbles, the next 32 in the high ones).
+A Q4_1 tensor holds groups of 32 weights d * q + m, a Q4_0 tensor d * (q - 8), with 4-bit q (ggml's block_q4_1
+and block_q4_0: the first 16 weights in the low nibbles, the next 16 in the high ones). A Q4_K tensor holds
+256 weights under one d and one e: eight groups of 32, d * s * q - e * m with s and m of 6 bits (block_q4_K:
+of every 64 weights the first 32 in the low nibbles, the next 32 in the high ones).
 """
 
 import copy
@@ -30,19 +30,19 @@ from streamgen.numbers.weights import BYTES
 GROUP = 32
 GROUPS = 8  # of a block of Q4_K
 FLOATS = {Kind.F32, Kind.F16, Kind.BF16, Kind.F64}
-FACTORS = (".scale", ".input_scale", "rope_freqs.weight")  # ends of the names of what multiplies or divides
+FACTORS = (".scale", ".input_scale", "rope_freqs.weight")  # endings of the names of factors and divisors
 TEXT, TOKENS = "tokenizer.", "tokenizer.ggml.tokens"
 SPLIT_COUNT, SPLIT_NUMBER, SPLIT_TENSORS = "split.count", "split.no", "split.tensors.count"
 GRIDS = {Kind.Q4_0, Kind.Q4_1, Kind.Q4_K}
-# What gguf's reader lets through when the bytes make no sense.
+# The errors that gguf's reader raises for corrupt bytes.
 CORRUPT = (ValueError, IndexError, KeyError, ArithmeticError, TypeError, OSError)
 
 
 class _Reader(GGUFReader):
-    """Refuses to read past the end of the file, where gguf's own reader returns less than was asked.
+    """Refuses to read past the end of the file; gguf's own reader returns fewer bytes than asked for.
 
-    The file is mapped, but not as numpy's class memmap: slices of that take most of the time of reading. And
-    arrays are cut by one loop each, for a vocabulary is a million values.
+    The file is mapped, but not as numpy's class memmap, because slices of that class take most of the time of
+    reading. Each array is cut in one loop, because a vocabulary has up to a million values.
     """
 
     data: npt.NDArray[Any]
@@ -53,7 +53,7 @@ class _Reader(GGUFReader):
         self.data = np.asarray(self.data)
         end = int(offset) + int(count) * np.dtype(dtype).itemsize
         if end > len(self.data):
-            raise ValueError(f"byte {end} is needed, the file has {len(self.data)}")
+            raise ValueError(f"byte {end} is needed; the file has {len(self.data)}")
         return super()._get(int(offset), dtype, count, override_order)
 
     def _get_field_parts(
@@ -76,17 +76,17 @@ class _Reader(GGUFReader):
         return end - start, [kind, count, *parts], list(range(3, 3 + 2 * number, 2)), types
 
     def _strings(self, at: int, count: int) -> tuple[int, list[npt.NDArray[Any]]]:
-        """Where so many strings end, and of each its length and its bytes."""
+        """The end of `count` strings, and the length and the bytes of each."""
         data, room = self.data, len(self.data)
         parts: list[npt.NDArray[Any]] = []
         length, held = struct.Struct("<Q"), data.data
         for _ in range(count):
             begin = at + 8
             if begin > room:
-                raise ValueError(f"byte {begin} is needed, the file has {room}")
+                raise ValueError(f"byte {begin} is needed; the file has {room}")
             end = begin + length.unpack_from(held, at)[0]
             if end > room:
-                raise ValueError(f"byte {end} is needed, the file has {room}")
+                raise ValueError(f"byte {end} is needed; the file has {room}")
             parts += (data[at:begin].view(np.uint64), data[begin:end])
             at = end
         return at, parts
@@ -94,14 +94,14 @@ class _Reader(GGUFReader):
 
 @contextmanager
 def lent(reader: GGUFReader) -> Iterator[None]:
-    """Whoever opens a GGUF file by `gguf.GGUFReader` in this block gets the reader that is there already:
-    transformers opens a file each time that it looks for something, and gguf's own reader takes long. Of the
-    tokenizer it gets the tokens, whose number it needs; in place of a tensor that cannot be read, zeros."""
+    """Within the block, every `gguf.GGUFReader` opened is the given reader: transformers opens a file each
+    time it looks something up, and gguf's own reader is slow. For the tokenizer it gets only the tokens,
+    whose number it needs; in place of a tensor that cannot be read it gets zeros."""
     before, less = gguf.GGUFReader, copy.copy(reader)
     less.fields = OrderedDict(
         (k, v) for k, v in reader.fields.items() if k == TOKENS or not k.startswith(TEXT)
     )
-    less.tensors = [one if _readable(one.tensor_type) else _zeros(one) for one in reader.tensors]
+    less.tensors = [t if _readable(t.tensor_type) else _zeros(t) for t in reader.tensors]
     gguf.GGUFReader = lambda path: less
     try:
         yield
@@ -110,10 +110,10 @@ def lent(reader: GGUFReader) -> Iterator[None]:
 
 
 def open_gguf(path: Path) -> GGUFReader:
-    """The reader of a file, with the tensors of all files that it was split into.
+    """The reader of a file, with the tensors of all files that the model was split into.
 
-    CheckpointError where it is none, or damaged, where it is not the first of several or one of them is
-    missing.
+    Raises CheckpointError if the file is not a GGUF file or is damaged, if it is not the first of several
+    files, or if one of these is missing.
     """
     reader = _open(path)
     count = field_of(path, reader, SPLIT_COUNT)
@@ -133,43 +133,46 @@ def _open(path: Path) -> GGUFReader:
             f"{path}: truncated or corrupt GGUF: {type(error).__name__}: {error}"
         ) from error
     if reader.byte_order == "S":
-        raise CheckpointError(f"{path}: the file is of the other byte order; only little-endian can be read")
+        raise CheckpointError(f"{path}: the file is big-endian; only little-endian files can be read")
     return reader
 
 
 def _join(path: Path, reader: GGUFReader, count: int) -> None:
-    """Give the reader of the first of several files the tensors of the others. Their names end with the
-    number of each: -00001-of-00003.gguf."""
+    """Add the tensors of the other files to the reader of the first. File names end with the number of the
+    file: -00001-of-00003.gguf."""
     stem = path.name.removesuffix(_part(1, count))
     if field_of(path, reader, SPLIT_NUMBER) != 0 or stem == path.name:
         raise CheckpointError(
-            f"{path}: the model lies in {count} files; name the first, which ends with {_part(1, count)}"
+            f"{path}: the model is split into {count} files; give the first, which ends "
+            f"with {_part(1, count)}"
         )
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     for number in range(2, count + 1):
         part = path.with_name(f"{stem}{_part(number, count)}")
         if not part.is_file():
-            raise CheckpointError(f"{path}: the model lies in {count} files; {part.name} is missing")
+            raise CheckpointError(f"{path}: the model is split into {count} files; {part.name} is missing")
         other = _open(part)
         if (said := field_of(part, other, SPLIT_NUMBER)) != number - 1:
             raise CheckpointError(f"{part}: {SPLIT_NUMBER} is {said!r}; {number - 1} is needed")
         for tensor in other.tensors:
             if tensor.name in tensors:
-                raise CheckpointError(f"{part}: tensor {tensor.name} is in another file, too")
+                raise CheckpointError(f"{part}: tensor {tensor.name} is in another file too")
             tensors[tensor.name] = tensor
     total = field_of(path, reader, SPLIT_TENSORS)
     if total not in (None, len(tensors)):
-        raise CheckpointError(f"{path}: {SPLIT_TENSORS} is {total!r}; the {count} files have {len(tensors)}")
+        raise CheckpointError(
+            f"{path}: {SPLIT_TENSORS} is {total!r}; the {count} files have {len(tensors)} tensors"
+        )
     reader.tensors = [*tensors.values()]
 
 
 def _part(number: int, count: int) -> str:
-    """How the name of a part ends."""
+    """The ending of the name of a part."""
     return f"-{number:05d}-of-{count:05d}.gguf"
 
 
 def field_of(path: Path, reader: GGUFReader, key: str) -> Any:
-    """The value of a field, or None."""
+    """The value of a field, or None if there is none."""
     try:
         field = reader.get_field(key)
         return None if field is None else field.contents()
@@ -178,7 +181,7 @@ def field_of(path: Path, reader: GGUFReader, key: str) -> Any:
 
 
 def architecture_of(path: Path, reader: GGUFReader) -> str:
-    """The name of the architecture; CheckpointError when there is none."""
+    """The name of the architecture; CheckpointError if there is none."""
     architecture = field_of(path, reader, "general.architecture")
     if not isinstance(architecture, str):
         raise CheckpointError(f"{path}: general.architecture is {architecture!r}; a name is needed")
@@ -186,8 +189,8 @@ def architecture_of(path: Path, reader: GGUFReader) -> str:
 
 
 class StoredTensor(NamedTuple):
-    """array: float32. grid: of 4 bits, where the tensor has one. asked: "w8" where it is otherwise
-    quantised."""
+    """array: float32. grid: the 4-bit grid, if the tensor has one. asked: "w8" if it is quantised in another
+    way."""
 
     array: np.ndarray
     grid: GroupGrid | None = None
@@ -195,7 +198,7 @@ class StoredTensor(NamedTuple):
 
 
 def read_tensor(path: Path, tensor: ReaderTensor) -> StoredTensor:
-    """A tensor with its own grid when it is Q4_0, Q4_1 or Q4_K."""
+    """A tensor, with its own grid if it is Q4_0, Q4_1 or Q4_K."""
     try:
         grid = _grid(tensor)
         array = grid.dequantise() if grid else dequantize(tensor.data, tensor.tensor_type)
@@ -210,15 +213,15 @@ def read_tensor(path: Path, tensor: ReaderTensor) -> StoredTensor:
 
 
 def unreadable_tensors(tensors: Iterable[ReaderTensor]) -> list[str]:
-    """Those of some tensors whose type cannot be read."""
-    known = "F32, F16, BF16 and what quantises them can be read"
+    """Problems with those of some tensors whose type cannot be read."""
+    known = "F32, F16, BF16 and quantised types can be read"
     unread = (tensor for tensor in tensors if not _readable(tensor.tensor_type))
     return [f"tensor {tensor.name} is {tensor.tensor_type.name}; {known}" for tensor in unread]
 
 
 @cache
 def _readable(kind: Kind) -> bool:
-    """Whether the library makes floats of a type: of a block of it, for instance."""
+    """Whether the library can make floats of a type; this is tried on one block."""
     try:
         dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
     except NotImplementedError:
@@ -233,7 +236,8 @@ def _zeros(tensor: ReaderTensor) -> ReaderTensor:
 
 
 def changes_nothing(tensor: ReaderTensor) -> bool:
-    """Whether a tensor changes no result wherever it stands: a bias of zeros, factors or divisors of ones."""
+    """Whether a tensor changes no result wherever it is used: a bias of zeros, or factors or divisors of
+    ones."""
     if tensor.tensor_type not in FLOATS:
         return False
     neutral = 0 if tensor.name.endswith(".bias") else 1 if tensor.name.endswith(FACTORS) else None
@@ -246,7 +250,7 @@ def has_grid(tensor: ReaderTensor) -> bool:
 
 
 def asked_of(tensor: ReaderTensor) -> str | None:
-    """The format that a tensor asks for: "w8" where it is quantised, but on no 4-bit grid."""
+    """The format that a tensor asks for: "w8" if it is quantised, but not on a 4-bit grid."""
     return None if has_grid(tensor) or tensor.tensor_type in FLOATS else BYTES.name
 
 

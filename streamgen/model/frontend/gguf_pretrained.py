@@ -1,10 +1,11 @@
-"""Decoders of GGUF files whose models transformers makes.
+"""Decoders of GGUF files whose models are made by transformers.
 
-`gguf_architectures` says what the fields mean. transformers' own reader undoes what the converters of
-llama.cpp do to tensors; those for which it has no place it drops, and they are refused by name.
+`gguf_architectures` defines the meaning of the fields. transformers' own reader undoes the changes that the
+converters of llama.cpp make to tensors. Tensors for which the reader has no place would be dropped; here they
+are refused by name.
 
-Each matmul then says how its tensor is held in the file: `weight_grid`, the grid of a 4-bit tensor, and
-`weight_format`, "w8" where another quantisation asks for it.
+Each matmul then gets the format of its tensor in the file: `weight_grid`, the grid of a 4-bit tensor, and
+`weight_format`, "w8" if another quantisation asks for it.
 """
 
 from pathlib import Path
@@ -34,13 +35,13 @@ from streamgen.model.frontend.problems import refusal
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.weights import BYTES
 
-HEAD, TIED = "output", "token_embd"  # the latter is what the head reads where it has no tensor of its own
+HEAD, TIED = "output", "token_embd"  # the head reads the latter if it has no tensor of its own
 
 
 def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = None) -> LogicalGraph:
     """The decoder of a file, for texts of up to `context` positions.
 
-    CheckpointError names all tensors that are missing, misshapen, of another type or without a place, fields
+    CheckpointError names all tensors that are missing, of the wrong shape or type, or without a place, fields
     whose meaning is not known, and architectures that transformers does not know.
     """
     architecture = architecture_of(path, reader)
@@ -78,7 +79,7 @@ def load_gguf_pretrained(path: Path, reader: GGUFReader, context: int | None = N
 
 
 def _config(path: Path, reader: GGUFReader, fields: Metadata, rows: int | None) -> Any:
-    """The configuration of transformers that the fields of a file give; what is wrong with them is noted."""
+    """The configuration of transformers for the fields of a file; problems with the fields are noted."""
     from transformers import CONFIG_MAPPING
 
     model_type, values = ARCHITECTURES[architecture_of(path, reader)]
@@ -89,7 +90,9 @@ def _config(path: Path, reader: GGUFReader, fields: Metadata, rows: int | None) 
         fields.same("vocab_size", rows)
         given["vocab_size"] = rows
     other_fields(path, reader, fields)
-    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))  # of texts, which `text` reads
+    special = dict.fromkeys(
+        ("bos_token_id", "eos_token_id", "pad_token_id")
+    )  # about texts, which `text` reads
     own = {"tie_word_embeddings": f"{HEAD}.weight" not in names} | given  # if the architecture leaves it open
     try:
         with quiet():
@@ -99,7 +102,7 @@ def _config(path: Path, reader: GGUFReader, fields: Metadata, rows: int | None) 
 
 
 def _without_place(reader: GGUFReader, model: Any) -> list[str]:
-    """Tensors that transformers' reader drops without a word, unless they change nothing."""
+    """Tensors that transformers' reader drops without a message, unless they change nothing."""
     from transformers.modeling_gguf_pytorch_utils import TensorProcessor, get_gguf_hf_weights_map
 
     places = get_gguf_hf_weights_map(model, TensorProcessor())
@@ -111,7 +114,7 @@ def _without_place(reader: GGUFReader, model: Any) -> list[str]:
 
 
 def _mark(path: Path, reader: GGUFReader, architecture: str, model: torch.nn.Module) -> None:
-    """Say of each matmul how its tensor is held."""
+    """Mark each matmul with the format of its tensor."""
     kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
     names = get_tensor_name_map(kinds[architecture], model.config.num_hidden_layers)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
@@ -127,7 +130,7 @@ def _mark(path: Path, reader: GGUFReader, architecture: str, model: torch.nn.Mod
             stored, given = read_tensor(path, tensor), weight.detach().numpy()
             if np.array_equal(stored.array, given) or np.array_equal(stored.array, given.T):  # of GPT-2
                 module.weight_grid = stored.grid
-            else:  # a grid that the library's reader turned needs more bits
+            else:  # the library's reader has rotated the grid, so it needs more bits
                 module.weight_format = BYTES.name
         elif asked := asked_of(tensor):
             module.weight_format = asked

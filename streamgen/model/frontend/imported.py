@@ -1,4 +1,4 @@
-"""A graph made of a torch module, and how torch nests its arguments and results."""
+"""A graph made from a torch module, and the way torch nests its arguments and results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from streamgen.model.graph.logical import LogicalGraph
 class Structure:
     """Arguments or results of a module as torch nests them (tuples, lists, dicts).
 
-    names: of inputs or outputs of the graph, leaf by leaf, None for a leaf that is no tensor. shapes: of the
-    example.
+    names: of inputs or outputs of the graph, one per leaf; None for a leaf that is not a tensor. shapes: of
+    the example.
     """
 
     spec: pytree.TreeSpec
@@ -23,16 +23,16 @@ class Structure:
 
     @property
     def form(self) -> str:
-        """How they are nested, and of how many dimensions each is: what no number of tokens may change."""
+        """The nesting and the dimensions of each leaf. The number of tokens must not change either."""
         ranks = [None if shape is None else f"{len(shape)}-d" for shape in self.shapes]
         return str(pytree.tree_unflatten(ranks, self.spec)).replace("'", "")
 
     def rebuilt(self, values: Mapping[str, Any]) -> Any:
-        """The nest around values by name; None stands for what is no tensor."""
+        """The nest with values by name; leaves that are not tensors become None."""
         return pytree.tree_unflatten([None if n is None else values[n] for n in self.names], self.spec)
 
     def taken(self, nest: Any) -> dict[str, Any]:
-        """Values by name out of such a nest; ValueError when it is another."""
+        """The values by name from such a nest; ValueError if the nest is different."""
         leaves, spec = pytree.tree_flatten(nest)
         if spec != self.spec:
             raise ValueError(f"the nest is {spec}; {self.spec} is needed")
@@ -41,10 +41,11 @@ class Structure:
 
 @dataclass(frozen=True, eq=False)
 class Imported:
-    """graph: of the module. arguments: ((positional ...), {keyword ...}). results: what it returns.
+    """A graph and the nests of its module. arguments: ((positional ...), {keyword ...}). results: the
+    returned values.
 
-    only: leading dimensions of the inputs that the module fixes, with their extents: it does not run with
-    others.
+    only: leading dimensions of the inputs that the module fixes, with their extents; the module does not run
+    with other extents.
     """
 
     graph: LogicalGraph

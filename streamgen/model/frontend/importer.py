@@ -1,9 +1,9 @@
 """One walk over the calls of an exported program: each becomes operations, or is named in one error.
 
-Calls on parameters alone are folded; calls that only move elements (views, transposes, slices, copies, casts
-to floats, dropout in eval mode) are carried out on indices (`elements`); calls whose results nothing uses
-disappear. All others must be in the tables of `arithmetic`, `linears`, `norms` and `self_attention`, or
-operations that packages bring (`outside`).
+Calls on parameters alone are folded. Calls that only move elements (views, transposes, slices, copies, casts
+to floats, dropout in eval mode) are carried out on indices (`elements`). Calls whose results are not used
+disappear. All others must be in the tables of `arithmetic`, `linears`, `norms` and `self_attention`, or be
+operations of other packages (`outside`).
 """
 
 import operator
@@ -52,7 +52,7 @@ MOVED = (MOVES | RENAMES | MORE_MOVES) - CALLS.keys()
 VIEWS = {
     aten.view.default: aten.reshape.default,
     aten.view_as.default: aten.reshape_as.default,
-}  # indices may lie in another order than what they stand for
+}  # indices may have another layout than the elements
 ALIKE = {
     aten.flatten.using_ints,
     aten.reshape.default,
@@ -61,7 +61,7 @@ ALIKE = {
     aten.view.default,
 }
 JOINING = {aten.cat.default, aten.hstack.default}
-CONSTANT_PART = "it joins what is computed at run time and a constant"
+CONSTANT_PART = "it joins a constant to a value that is computed at run time"
 MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
 SUPPORTED = (
     f"Linear and x @ W; {TITLES}; +, - and * of two tensors of one shape, or of one "
@@ -73,7 +73,7 @@ SUPPORTED = (
 
 
 class Importer:
-    """One program, read call by call into a draft."""
+    """Reads one program into a draft, call by call."""
 
     supported: ClassVar[str] = SUPPORTED
     calls: ClassVar[dict[Any, Callable[[Draft, Node], None]]] = CALLS
@@ -82,12 +82,13 @@ class Importer:
         self.program = program
         self.draft = draft
         self.live = _live(list(program.graph.nodes))
-        self.failed: set[Node] = set()  # reported, or following one that is
+        self.failed: set[Node] = set()  # reported, or after a reported call
         self.inputs: list[Input] = []
         self.problems: dict[Node, Problem] = {}
 
     def run(self) -> tuple[LogicalGraph, list[str | None]]:
-        """The graph, and for each result of the module the name of the output, None for one that is none."""
+        """The graph, and for each result of the module the name of the output; None for a result that is not
+        a tensor."""
         results = self._walk()
         outputs = tuple(name for name in results if name is not None)
         if not outputs:
@@ -96,7 +97,7 @@ class Importer:
         return LogicalGraph(tuple(self.inputs), operations, outputs), results
 
     def _walk(self) -> list[str | None]:
-        """Every call and the results, or one error that names all that cannot be."""
+        """Read every call and the results; raise one error with all problems."""
         results: list[str | None] = []
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
@@ -138,28 +139,30 @@ class Importer:
             except Unsupported as reason:
                 self._note(getattr(reason, "node", result), str(reason))
                 continue
-            if name in results or name in {value.name for value in self.inputs}:  # in or out already
+            if name in results or name in {
+                value.name for value in self.inputs
+            }:  # already an input or an output
                 name = self.draft.add(node, f"{name}_returned", Scalar("scale", 1.0), name)
             results.append(name)
         return results
 
     def _rows(self, contents: torch.Tensor) -> str:
-        """Name of an output, whose rows must come in the order of the tokens."""
+        """The name of an output, whose rows must have the order of the tokens."""
         elements = self.draft.elements
         if contents.numel() % elements.rows:
             raise Unsupported("an output must have a row for each token")
         rows, columns = elements.lines(contents.reshape(elements.rows, -1))
         if not torch.equal(rows, elements.tokens):
-            raise Unsupported("rows of an output must come in the order of the tokens in the inputs")
+            raise Unsupported("the rows of an output must be in the order of the tokens of the inputs")
         return self.draft.value(self.program.graph.find_nodes(op="output")[0], columns)
 
     def _call(self, node: Node) -> None:
-        """Append the operations of one call, or note why it cannot be."""
+        """Append the operations of one call, or note why that is impossible."""
         draft, target = self.draft, node.target
         sources = node.all_input_nodes
         known = target in self.calls or target in MOVED
         outside = is_outside(target, built_in=known)
-        if any(source in self.failed for source in sources):  # still named, if it is wrong in any case
+        if any(source in self.failed for source in sources):  # it is still named if it is wrong by itself
             self.failed.add(node)
             if known or outside:
                 self._check(node)
@@ -188,7 +191,7 @@ class Importer:
             self._note(getattr(reason, "node", node), str(reason))
 
     def _check(self, node: Node) -> None:
-        """Name what is wrong with a call, whatever it would get from those that cannot be compiled."""
+        """Name the problems of a call that do not depend on its failed inputs."""
         if (reason := self._wrong_behind(node)) is not None:
             self._note(node, reason)
         for source in node.all_input_nodes:
@@ -199,7 +202,7 @@ class Importer:
                     self._note(getattr(reason, "node", node), str(reason))
 
     def _wrong_behind(self, node: Node) -> str | None:
-        """What is wrong with the constants that a call reads, or with its mask."""
+        """The problem with the constants that a call reads, or with its mask; None if there is none."""
         tensors = self.draft.constants.tensors
         tables = self.draft.tables
         constants = [tensors[n] for n in node.all_input_nodes if n in tensors and n not in tables]
@@ -222,7 +225,7 @@ class Importer:
         self.problems.setdefault(node, problem)
 
     def _move(self, node: Node) -> None:
-        """A call that moves elements, on their indices."""
+        """Carry out a call that moves elements on the indices of these elements."""
         draft, target = self.draft, node.target
         if target == aten.dropout.default and node.args[2]:
             raise Unsupported("it is in training mode; call module.eval() first")
@@ -231,14 +234,14 @@ class Importer:
         tensors = isinstance(value, torch.Tensor) and isinstance(given, torch.Tensor)
         if tensors and value.is_floating_point() != given.is_floating_point():
             kind = "floats" if given.is_floating_point() else "integers"
-            raise Unsupported(f"it makes {value.dtype} of {kind}")
+            raise Unsupported(f"it casts {kind} to {value.dtype}")
         if target in RENAMES:
             if source in draft.partial:
                 draft.partial[node] = draft.partial[source]
             else:
                 draft.contents[node] = draft.contents[source]
             return
-        if any(one in draft.partial for one in node.all_input_nodes):
+        if any(source in draft.partial for source in node.all_input_nodes):
             if target not in ALIKE or shape(node)[-2:] != shape(source)[-2:]:
                 raise Unsupported(draft.partial[source].needed if source in draft.partial else "")
             draft.partial[node] = draft.partial[source]
@@ -249,7 +252,7 @@ class Importer:
         draft.contents[node] = moved if isinstance(moved, torch.Tensor) else list(moved)
 
     def _contents(self, node: Node) -> Any:
-        """Contents of what a move reads; of a constant only when it is empty."""
+        """The contents that a move reads; a constant is only allowed if it is empty."""
         if node in self.draft.contents:
             return self.draft.contents[node]
         if shape(node).numel():
@@ -258,13 +261,13 @@ class Importer:
 
 
 def _is_of_any_shape(node: Node) -> bool:
-    """Whether a call's tensor has an extent that no trace knows."""
+    """Whether the tensor of a call has an extent that no trace knows."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and not all(type(extent) is int for extent in value.shape)
 
 
 def _live(nodes: Sequence[Node]) -> set[Node]:
-    """Nodes whose value an output or a change in place is made of."""
+    """The nodes that an output or a change in place depends on."""
     live: set[Node] = set()
     for node in reversed(nodes):
         schema = getattr(node.target, "_schema", None)

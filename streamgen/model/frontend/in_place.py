@@ -16,21 +16,22 @@ def is_in_place(node: Node) -> bool:
 
 
 def memory(node: Any) -> int:
-    """The storage of a call's tensor; dropout in eval mode gives what it gets."""
+    """The storage of a call's tensor; dropout in eval mode returns its input."""
     while node.target == aten.dropout.default:
         node = node.args[0]
     return int(_tensors(node.meta["val"])[0].untyped_storage()._cdata)
 
 
 def change(contents: dict[Node, Any], node: Any, changed: torch.Tensor) -> None:
-    """What tensors hold after that of `node` is changed: elements move with their places.
+    """Update the contents of all views of the memory of `node` after a change in place.
 
-    contents: indices by call (see `elements`). Unsupported where an index stands for several places.
+    An example: if `node` holds the indices [5, 7] and `changed` is [7, 5], each view exchanges 5 and 7.
+    contents: indices by call (see `elements`). Raises Unsupported if an index stands for several places.
     """
     views = [other for other in contents if memory(other) == memory(node)]
     largest = max((held for view in views for held in _tensors(contents[view])), key=torch.Tensor.numel)
     if len(largest.unique()) != largest.numel():
-        raise Unsupported("it changes in place what holds an element twice")
+        raise Unsupported("it changes a tensor in place that holds an element twice")
     before, order = contents[node].reshape(-1).sort()
     after = changed.reshape(-1)[order]
 
@@ -40,7 +41,7 @@ def change(contents: dict[Node, Any], node: Any, changed: torch.Tensor) -> None:
 
     for view in views:
         held = contents[view]
-        contents[view] = seen(held) if isinstance(held, torch.Tensor) else [seen(one) for one in held]
+        contents[view] = seen(held) if isinstance(held, torch.Tensor) else [seen(part) for part in held]
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -1,12 +1,12 @@
 """The layers of a language model: pieces of its graph that are alike become a `Repeat`.
 
-A graph is cut wherever one value is all that what follows needs of what came before: between layers, and
-between attention and feed-forward. A layer is what lies from one attention to the next; the pieces before the
-first attention are what ids go through, and those behind the last layer are asked for the last row alone.
-Graphs that cannot be cut so stay one list of operations.
+The graph is cut wherever all later operations need only one earlier value: between layers, and between
+attention and feed-forward. A layer reaches from one attention to the next. The pieces before the first
+attention are the start of the model; those after the last layer are computed for the last row alone. A graph
+that cannot be cut in this way stays one list of operations.
 
-Operations are named by what they are for (`roles`): `layers[3].q` makes queries. Layers that become one body
-of a repetition have one format for each matmul, the widest that one of them asks for.
+Operations are named by their purpose (`roles`): `layers[3].q` computes queries. Layers that share one body of
+a repetition have one format for each matmul, the widest that one of them asks for.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ Piece = list[Operation]
 
 
 def folded(name: str, operations: Sequence[Operation], logits: str, context: int) -> LogicalGraph:
-    """The graph of a language model out of the operations that make its logits of `ids`."""
+    """The graph of a language model from the operations that compute `logits` from `ids`."""
     pieces = _pieces(_beside_readers(fused(operations, (logits,), gates=True)))
     first, layers = _layers(pieces)
     count = sum(len(layer) for layer in layers)
@@ -50,7 +50,7 @@ def folded(name: str, operations: Sequence[Operation], logits: str, context: int
 
 
 def _beside_readers(operations: Sequence[Operation]) -> list[Operation]:
-    """The operations, constants and the like where they are read first."""
+    """The operations, with constants and other sources just before their first reader."""
     sources = {o.name: o for o in operations if not o.inputs}
     ordered: list[Operation] = []
     for operation in operations:
@@ -61,7 +61,7 @@ def _beside_readers(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def _pieces(operations: Sequence[Operation]) -> list[Piece]:
-    """Cut where one value is all that is needed further on."""
+    """Cut the operations wherever later ones need only one value."""
     last = {name: index for index, o in enumerate(operations) for name in o.inputs}
     pieces: list[Piece] = [[]]
     live = 0
@@ -78,8 +78,8 @@ def _joined(pieces: Sequence[Piece]) -> Piece:
 
 
 def _layers(pieces: Sequence[Piece]) -> tuple[int, list[list[Piece]]]:
-    """Pieces before the layers, and those of each layer; none, and pieces before the last row, when they are
-    not alike."""
+    """The number of pieces before the layers, and the pieces of each layer. If the layers are not alike: the
+    number of pieces before the last row, and no layers."""
     attentions = [index for index, piece in enumerate(pieces) for o in piece if isinstance(o.op, Attention)]
     end = 1 + max(
         index for index, piece in enumerate(pieces) if index in attentions or any(map(_is_sum, piece))
@@ -107,7 +107,7 @@ def _is_sum(operation: Operation) -> bool:
 
 
 def _graphs(before: Piece, layers: Sequence[Sequence[Piece]]) -> tuple[LogicalGraph, ...]:
-    """A graph for each layer, of one value `x`."""
+    """The graph of each layer; its one input is `x`."""
     graphs, source = [], before[-1].name
     features = _features(before)
     for layer in layers:
@@ -120,7 +120,7 @@ def _graphs(before: Piece, layers: Sequence[Sequence[Piece]]) -> tuple[LogicalGr
 
 
 def _of_one_format(repeat: Repeat) -> Repeat:
-    """Matmuls that are one in the body ask for one format."""
+    """Give matmuls that share a body the same format."""
     asked: dict[tuple[int, str], str] = {}
     for index, layer in enumerate(repeat.layers):
         for name, operation in layer.walk():
@@ -142,7 +142,7 @@ def _of_one_format(repeat: Repeat) -> Repeat:
 
 
 def _features(before: Piece) -> int:
-    """Features of what the first operations make of ids."""
+    """The number of features of the value before the layers."""
     last = before[-1].name
     return LogicalGraph((Input("ids", 1, "ids"),), tuple(before), (last,), context=1).features(last)
 

@@ -1,4 +1,4 @@
-"""Calls that multiply with parameters: Linear, `x @ W`, and matrices times matrices of an attention."""
+"""Calls that multiply by parameters: Linear, `x @ W`, and products of two matrices in an attention."""
 
 from typing import Any
 
@@ -39,8 +39,8 @@ def _product(draft: Draft, node: Node, x: Any, weight: Any, bias: Any, *, transp
 
 
 def _of_parts(draft: Draft, node: Node, columns: torch.Tensor, whole: Linear) -> str:
-    """A Linear of what is put together is a sum of Linears, each of a whole value, with zeros for features
-    that are not read."""
+    """Add a Linear of a joined value: the sum of one Linear for each part, with zeros for features that are
+    not read."""
     first, weight = 0, whole.floats
     weights: dict[str, np.ndarray] = {}
     for name, features in draft.elements.parts(columns):
@@ -64,7 +64,9 @@ def _matmul(draft: Draft, node: Node) -> None:
     elif draft.knows(a) and shape(b).numel() == shape(b)[-2:].numel():
         _product(draft, node, a, b, None, transposed=True)
     else:
-        raise Unsupported("a value must stand left of a parameter of shape [features, features]")
+        raise Unsupported(
+            "the left operand must be a value, the right one a parameter of shape [features, features]"
+        )
 
 
 def _addmm(draft: Draft, node: Node) -> None:

@@ -1,9 +1,10 @@
-"""A Llama-type decoder out of named tensors: every name and shape checked, then the graph.
+"""A Llama-type decoder from named tensors: every name and shape is checked, then the graph is built.
 
-Both kinds of checkpoint come here, with sizes from their metadata and a reader of tensors. What is missing,
-misshapen, of another type or has no place is reported together, before a weight is read.
+Both kinds of checkpoint use this builder, with sizes from their metadata and a reader of tensors. Tensors
+that are missing, of the wrong shape or type, or without a place are reported together, before any weight is
+read.
 
-Frequencies of the rotation, in radians a position, float64, j < rotated / 2:
+Frequencies of the rotation, in radians per position, float64, j < rotated / 2:
 
     f[j] = base ^ (-2 j / rotated)
     linear scaling:  f / factor
@@ -35,8 +36,8 @@ from streamgen.numbers.quantisation import GroupGrid
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What metadata says. rotation is called once all shapes are found right. problems: of the metadata.
-    broken: there are values that cannot be used, others stand for them, so that names alone are known."""
+    """The sizes in the metadata. rotation: called once all shapes are correct. problems: of the metadata.
+    broken: some values cannot be used and others stand in for them, so only names are checked."""
 
     hidden: int
     features: int
@@ -49,9 +50,9 @@ class Sizes:
     function: str
     rotation: Callable[[], Rotation]
     window: int | None = None  # positions that a query sees, None: all
-    vocabulary: int | None = None  # None: what the embedding says
-    tied: bool | None = None  # None: unless the file has a head
-    attention_bias: bool | None = None  # None: where the file has one
+    vocabulary: int | None = None  # None: the rows of the embedding
+    tied: bool | None = None  # None: tied unless the file has a head
+    attention_bias: bool | None = None  # None: wherever the file has one
     feed_forward_bias: bool | None = None
     problems: Sequence[str] = ()
     broken: bool = False
@@ -59,9 +60,11 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """Names of tensors without `.weight`. layer: `{}` is the index; parts are appended to it.
+    """Names of tensors without `.weight`. layer: the prefix of a layer, where `{}` is its index and parts are
+    appended.
 
-    ignored: tensors that say nothing, by their ends. interleaved: rows of q and k lie in neighbouring pairs.
+    ignored: endings of the names of tensors without effect. interleaved: the rows of q and k are in
+    neighbouring pairs.
     """
 
     embedding: str
@@ -75,8 +78,8 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """The tensors of a checkpoint. read: float32 array, the grid of a 4-bit tensor, the format asked for.
-    problems: why those of these names cannot be read."""
+    """The tensors of a checkpoint. read: returns the float32 array, the grid of a 4-bit tensor, and the
+    format that the tensor asks for. problems: the reasons why the tensors of these names cannot be read."""
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]]
@@ -85,29 +88,30 @@ class Tensors:
 
 
 def frequencies(base: float, rotated: int) -> np.ndarray:
-    """float64 [rotated / 2], radians a position."""
+    """float64 [rotated / 2], in radians per position."""
     return float(base) ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated)
 
 
 def linear_scaling(f: np.ndarray, factor: float) -> np.ndarray:
-    """Positions as if `factor` times closer."""
+    """Frequencies for positions that are `factor` times closer."""
     return f / factor
 
 
 def llama3_scaling(f: np.ndarray, *, factor: float, low: float, high: float, context: float) -> np.ndarray:
-    """Slow rotations slower, fast ones as they are; `context` is that of the training."""
+    """Scale low frequencies and keep high ones; `context` is the context of the training."""
     turns = context * f / (2 * math.pi)
     weight = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return f * (weight + (1 - weight) / factor)
 
 
 def build_decoder(name: str, tensors: Tensors, names: Names, sizes: Sizes) -> LogicalGraph:
-    """The model; CheckpointError names every tensor that is missing, misshapen or has no place."""
+    """The graph of the model; CheckpointError names every tensor that is missing, of the wrong shape or
+    without a place."""
     return _Builder(tensors, names, sizes).build(name)
 
 
 def needed_shapes(names: Names, sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the tensors of a checkpoint of these sizes."""
+    """Names and shapes of the tensors of a checkpoint with these sizes."""
     return _Builder(Tensors(path=Path(), shapes={}, read=_nothing), names, sizes).needed()
 
 
@@ -137,7 +141,7 @@ class _Builder:
         return language_model(name, embedding, layers, norm, head, sizes.context)
 
     def _read(self, name: str) -> tuple[np.ndarray, GroupGrid | None, str | None]:
-        """A tensor; zeros for one that cannot be read, so that all those are found."""
+        """Read a tensor; zeros for one that cannot be read, so that all of these are reported together."""
         try:
             return self.tensors.read(name)
         except CheckpointError as error:
@@ -145,12 +149,13 @@ class _Builder:
             return np.zeros(self.tensors.shapes[name], np.float32), None, None
 
     def _untied(self) -> list[str]:
-        """Whether the file has a head of its own that the metadata tie."""
+        """The problem of a head of its own where the metadata ties it to the embedding; empty if there is
+        none."""
         names, shapes = self.names, self.tensors.shapes
         both = f"{names.head}.weight", f"{names.embedding}.weight"
         if not self.sizes.tied or not shapes.keys() >= {*both} or self.tensors.problems(both):
             return []
-        head, embedding = (self._read(one)[0] for one in both)
+        head, embedding = (self._read(name)[0] for name in both)
         return [] if np.array_equal(head, embedding) or self.unread else [untied(*both)]
 
     def _check(self) -> None:
@@ -163,9 +168,11 @@ class _Builder:
         if layers != sizes.layers and not sizes.broken:
             first = f"{names.layer.format(0)}{names.parts['q']}.weight"
             said.append(
-                f"the metadata says {sizes.layers} layers, the file has {layers} (tensors like {first})"
+                f"the metadata says {sizes.layers} layers; the file has {layers} (tensors like {first})"
             )
-        self.sizes = replace(sizes, layers=layers)  # or every tensor of a layer would be a problem
+        self.sizes = replace(
+            sizes, layers=layers
+        )  # otherwise every tensor of a missing layer would be a problem
         needed = self.needed()
         missing = [name for name in needed if name not in shapes]
         known = {} if sizes.broken else needed
@@ -196,7 +203,7 @@ class _Builder:
         return shape[0] if stated is None else stated
 
     def needed(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of all tensors that the sizes ask for."""
+        """Names and shapes of all tensors that the sizes need."""
         sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
         vocabulary = self._vocabulary
         needed: dict[str, tuple[int, ...]] = {
@@ -261,7 +268,7 @@ class _Builder:
         return Norm("rms", self._read(f"{name}.weight")[0], self.sizes.epsilon)
 
     def _linear(self, name: str, order: np.ndarray | None = None) -> Linear:
-        """A Linear, its rows in the order given: those of weight, bias and grid alike."""
+        """A Linear whose rows are in the given order: those of weight, bias and grid alike."""
         weight, grid, asked = self._read(f"{name}.weight")
         has_bias = f"{name}.bias" in self.tensors.shapes
         bias = self._read(f"{name}.bias")[0] if has_bias else None
@@ -272,7 +279,7 @@ class _Builder:
 
 
 def _halves(heads: int, head_dim: int, rotated: int) -> np.ndarray:
-    """Rows in the order that turns pairs of neighbours (2j, 2j + 1) into halves (j, j + rotated / 2)."""
+    """The order of rows that turns pairs of neighbours (2j, 2j + 1) into halves (j, j + rotated / 2)."""
     dims = np.arange(head_dim)
     dims[:rotated] = np.concatenate([np.arange(0, rotated, 2), np.arange(1, rotated, 2)])
     return (np.arange(heads)[:, None] * head_dim + dims).reshape(-1)

@@ -1,9 +1,10 @@
-"""Metadata of checkpoints: every key is known or refused, every value is checked before it is used.
+"""Metadata of checkpoints: every key is known or refused, and every value is checked before it is used.
 
-A reader asks for the keys that it knows. `unknown` then goes through all keys that a checkpoint has: a key
-that nobody asked for must have a value that says nothing.
+A reader asks for the keys that it knows. `unknown` then checks all keys of a checkpoint: a key that nobody
+asked for must have a value without effect.
 
-What is wrong is noted and read on, so that one error has all of it, with the tensors (`problems.refuse`).
+A problem is noted and reading continues, so that one error has all problems, together with those of the
+tensors (`problems.refuse`).
 """
 
 import math
@@ -16,7 +17,8 @@ CLOSE = 1e-6  # between a number and the float32 that a file holds of it
 
 
 def says_nothing(value: Any) -> bool:
-    """Whether a value asks for nothing, whatever its key means: null, false, 0, "none", nothing but these."""
+    """Whether a value has no effect for any meaning of its key: null, false, 0, "none", or a nest of only
+    these."""
     if isinstance(value, Mapping):
         return all(says_nothing(each) for each in value.values())
     if isinstance(value, list | tuple):
@@ -25,8 +27,8 @@ def says_nothing(value: Any) -> bool:
 
 
 class Metadata:
-    """Values by key. get: the value of a key, None without one. prefix: what every key begins with, which
-    callers leave out. problems: key, value and what is needed, of all that is wrong."""
+    """Values by key. get: returns the value of a key, or None. prefix: the beginning of every key, which
+    callers leave out. problems: for each wrong value, its key, the value and what is needed."""
 
     def __init__(
         self, get: Callable[[str], Any], problems: list[str] | None = None, prefix: str = ""
@@ -36,15 +38,15 @@ class Metadata:
         self.problems = [] if problems is None else problems
         self.asked: set[str] = set()
         self.broken = False
-        """Whether a value stands for one that cannot be used."""
+        """Whether some value was wrong and another stands in for it."""
 
     def get(self, key: str) -> Any:
-        """The value of a key, as it is; None without one."""
+        """The unchecked value of a key; None if there is none."""
         self.asked.add(key)
         return self._get(f"{self.prefix}{key}")
 
     def integer(self, key: str, default: Any = REQUIRED) -> int:
-        """An integer of 1 and more."""
+        """An integer of at least 1."""
         value = self._value(key, default)
         if type(value) is int and 1 <= value <= LARGEST:
             return value
@@ -58,7 +60,7 @@ class Metadata:
         return self._stand_in(key, value, "a finite number above 0")
 
     def boolean(self, key: str, default: Any = REQUIRED) -> bool | None:
-        """True or false; None where it cannot be used."""
+        """True or false; None if the value is neither."""
         value = self._value(key, default)
         if type(value) is bool:
             return value
@@ -66,25 +68,25 @@ class Metadata:
         return None
 
     def same(self, key: str, *allowed: Any) -> None:
-        """A key whose value, if there is one, must be one of these."""
+        """Require that the value of a key, if there is one, is one of these."""
         value = self.get(key)
         if value is not None and not any(_equal(value, each) for each in allowed):
             self.lack(key, value, f"{' or '.join(_told(each) for each in allowed)} is")
 
     def lack(self, key: str, value: Any, supported: str) -> None:
-        """Note a feature that we lack."""
+        """Note a value that is not supported."""
         self.problems.append(f"{self.prefix}{key} is {_told(value)}, which is not supported; {supported}")
 
     def note(self, problem: str) -> None:
-        """Note what is wrong with a value that others depend on."""
+        """Note a wrong value on which other values depend."""
         self.broken = True
         self.problems.append(problem)
 
     def unknown(self, keys: Iterable[str], neutral: Mapping[str, Sequence[Any]]) -> list[str]:
-        """What is wrong with keys that nobody has asked for and whose values do not say nothing.
+        """Problems with the keys that nobody has asked for and whose values have an effect.
 
-        keys: all that there are, with the prefix; those without it are not looked at. neutral: values that
-        say nothing, of keys for which null, false and 0 are not these.
+        keys: all keys of the checkpoint, with the prefix; keys without it are ignored. neutral: the values
+        without effect of those keys for which null, false and 0 have one.
         """
         rest = Metadata(self._get, prefix=self.prefix)
         for key in (full.removeprefix(self.prefix) for full in keys if full.startswith(self.prefix)):
@@ -109,14 +111,14 @@ class Metadata:
 
 
 def _equal(value: Any, allowed: Any) -> bool:
-    """Whether two values are the same; numbers may be float32 in a file."""
+    """Whether two values are the same; a file may hold numbers as float32."""
     if isinstance(value, bool) or isinstance(allowed, bool) or not isinstance(value, int | float):
         return type(value) is type(allowed) and bool(value == allowed)
     return isinstance(allowed, int | float) and math.isclose(value, allowed, rel_tol=CLOSE)
 
 
 def _told(value: Any) -> str:
-    """A value in a message: a float32 as short as it can be told, a list not at length."""
+    """A value for a message: the shortest text of a float32, the first elements of a list."""
     if isinstance(value, float):
         return f"{value:.1f}" if value.is_integer() else f"{value:.7g}"
     if isinstance(value, list) and len(value) > 4:

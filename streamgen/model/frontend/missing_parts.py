@@ -1,8 +1,8 @@
-"""Parts of a language model that are not supported yet, by what the literature calls them.
+"""Parts of a language model that are not supported yet, by their names in the literature.
 
-They are told by structure: what the configuration says, what modules there are, what cache the model makes.
-No class is named here. A part is a reason for a refusal only where the model is refused: nothing is here
-because of what it is called.
+They are detected by structure: by the configuration, the modules, and the cache that the model makes, never
+by a class name. A part is only a reason for a refusal: a model that can be compiled is never refused because
+of a part.
 """
 
 import re
@@ -27,7 +27,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_lay
 
 
 def subject_of(model: Any) -> str:
-    """`Mixtral, 32 layers`."""
+    """The name and size of a model: `Mixtral, 32 layers`."""
     name = type(model).__name__
     for ending in ENDINGS:
         name = name.removesuffix(ending)
@@ -37,7 +37,7 @@ def subject_of(model: Any) -> str:
 
 
 def missing_parts(model: Any, probe: ModelRun) -> tuple[MissingPart, ...]:
-    """Parts of a model of transformers that may be why it is refused."""
+    """Parts of a model of transformers that may be the reason for its refusal."""
     parts = [*_of_cache(model, probe), *_of_modules(model), *_of_inputs(model)]
     if probe.reason and not parts:
         name = "a model that needs more than token ids" if probe.cached else NO_CACHE
@@ -93,21 +93,23 @@ def _of_modules(model: Any) -> Iterator[MissingPart]:
     convolutions = [
         path for path, module in modules.items() if isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d)
     ]
-    if convolutions and not _recurrent(model):  # of whose state they are
+    if convolutions and not _recurrent(model):  # those of a recurrent model belong to its state
         yield MissingPart(name="convolution", modules=tuple(convolutions))
     if said.get("alibi", any("alibi" in name for m in modules.values() for name in dir(type(m)))):
-        yield MissingPart(name="ALiBi", detail="scores of an attention get a bias by distance")
+        yield MissingPart(name="ALiBi", detail="attention scores get a bias that depends on distance")
 
 
 def _of_inputs(model: Any) -> Iterator[MissingPart]:
     said = model.config.to_dict()
     kinds = [kind for kind, keys in INPUTS.items() if any(said.get(key) is not None for key in keys)]
     if kinds:
-        yield MissingPart(name=f"{' and '.join(kinds)} inputs", detail="give the language model in it alone")
+        yield MissingPart(
+            name=f"{' and '.join(kinds)} inputs", detail="give only the language model inside the model"
+        )
 
 
 def _recurrent(model: Any) -> list[int]:
-    """Layers for which transformers keeps a state in place of keys and values, or beside them."""
+    """Layers for which transformers keeps a state instead of keys and values, or in addition to them."""
     try:
         cache = sys.modules["transformers"].DynamicCache(config=model.config)
     except Exception:  # noqa: BLE001 - of a configuration that lacks what transformers looks for there
@@ -123,7 +125,7 @@ def _is_of_experts(name: str, module: torch.nn.Module, counts: set[int]) -> bool
 
 
 def _said(config: Any) -> dict[str, Any]:
-    """What a configuration says, nested parts among the rest, what it says of text first."""
+    """All values of a configuration, also those of nested parts; the text configuration has priority."""
     said: dict[str, Any] = {}
     for part in (config.get_text_config(decoder=True).to_dict(), config.to_dict()):
         for key, value in part.items():

@@ -1,4 +1,4 @@
-"""Modules that are refused before they are traced, for torch's message would name its own classes."""
+"""Modules that are refused before they are traced, because torch's messages would name its own classes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,41 +19,40 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def require_readable(module: torch.nn.Module) -> None:
-    """UnsupportedOperationError for TorchScript, an adapter that is not merged, layers of torch's own
-    quantisation, and weights that are not in the memory of the CPU."""
+    """Raise UnsupportedOperationError for TorchScript, an adapter that is not merged, layers of torch's own
+    quantisation, and weights that are not in CPU memory."""
     if _is_of(module, "peft"):
         raise UnsupportedOperationError(
-            f"{type(module).__name__} is a model with an adapter of PEFT beside its weights; give it merged: "
-            "model.merge_and_unload()"
+            f"{type(module).__name__} is a model with a PEFT adapter that is not merged into its weights; "
+            "call model.merge_and_unload() first"
         )
     for path, part in module.named_modules():
         place = f"{path} ({type(part).__name__})" if path else f"the module ({type(part).__name__})"
         if isinstance(part, torch.jit.ScriptModule):
             raise UnsupportedOperationError(
-                f"{place} is TorchScript, which cannot be read; give the module that torch.jit made it of"
+                f"{place} is TorchScript, which cannot be read; give the module from which torch.jit made it"
             )
         if _is_of(part, *QUANTISATION):
             raise UnsupportedOperationError(
-                f"{place} is of torch's own quantisation; give the module with plain float layers, whose "
-                "weights are quantised here"
+                f"{place} is a layer of torch's own quantisation; give the module with float layers, "
+                "whose weights streamgen quantises itself"
             )
     tensors = [*module.named_parameters(), *module.named_buffers()]
     for name, tensor in tensors:
         if tensor.is_meta:
             raise UnsupportedOperationError(
                 f"{name} is on the meta device, so it has no values; load the weights first. `estimate` "
-                "takes the module as it is"
+                "accepts the module without values"
             )
         if tensor.device.type != "cpu":
             raise UnsupportedOperationError(
-                f"{name} is on {tensor.device}; weights are read from the memory of the CPU: give "
-                "module.cpu()"
+                f"{name} is on {tensor.device}; weights are read from CPU memory: give module.cpu()"
             )
 
 
 @contextmanager
 def unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Whatever a run makes anew in the module is taken back, for it may be without contents."""
+    """Undo every change that a run makes to the module, because new tensors may have no contents."""
     before = [
         (part, dict(vars(part)), dict(part._buffers), dict(part._parameters)) for part in model.modules()
     ]
@@ -69,7 +68,8 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
 
 
 def changed_state(module: torch.nn.Module, call: Callable[[], object]) -> str:
-    """What a call changes in the module, `attribute steps of the module (Counter)`; empty for nothing."""
+    """The first change that a call makes in the module, such as `attribute steps of the module (Counter)`;
+    empty if there is none."""
     before = _state(module)
     call()
     after = _state(module)
@@ -89,7 +89,7 @@ def changed_state(module: torch.nn.Module, call: Callable[[], object]) -> str:
 
 
 def _state(module: torch.nn.Module) -> dict[tuple[str, str], object]:
-    """Buffers and plain attributes of all parts, by path and name."""
+    """Buffers and plain attributes of all inner modules, by path and name."""
     state: dict[tuple[str, str], object] = {}
     for path, part in module.named_modules():
         state |= {(path, name): value for name, value in vars(part).items() if isinstance(value, PLAIN)}

@@ -53,7 +53,7 @@ MOVES = {
 
 
 def renamed(node: Node) -> Node:
-    """What a chain of renames starts from."""
+    """The node at the start of a chain of renames."""
     while node.op == "call_function" and node.target in RENAMES:
         node = node.args[0]
     return node

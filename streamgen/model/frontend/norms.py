@@ -1,9 +1,10 @@
-"""Norms of a row: as one call, or written out.
+"""Norms of a row, as one call or as separate operations.
 
 rms      x * rsqrt(mean(x ** 2) + epsilon)              or x / sqrt(...)
 layer    (x - mean(x)) * rsqrt(var(x) + epsilon)        var(x, unbiased=False) or mean((x - mean(x)) ** 2)
 
-GroupNorm is the layer norm of each group of a token's features, times weights of all features, plus biases.
+GroupNorm is the layer norm of each group of a token's features, times one weight per feature, plus one bias
+per feature.
 """
 
 from dataclasses import dataclass, replace
@@ -53,7 +54,7 @@ class Centred(Partial):
 
 @dataclass(frozen=True, eq=False)
 class Spread(Partial):
-    """mean(x ** 2) or the variance, epsilon added; its root, inverted or not."""
+    """mean(x ** 2) or the variance, plus epsilon; or the root of this, inverted or not."""
 
     kind: Literal["rms", "layer"]
     x: torch.Tensor
@@ -83,13 +84,13 @@ class Spread(Partial):
 def _norm(
     draft: Draft, node: Node, x: Any, kind: Literal["rms", "layer"], weight: Any, bias: Any, epsilon: float
 ) -> None:
-    """x: a call or contents."""
+    """Add a norm. x: a call or contents."""
     read = draft.elements.spread
     order, columns = read(x) if isinstance(x, torch.Tensor) else draft.form(node, x, read)
     heads = _heads(order, shape(node)[-1])
     if any(draft.knows(p) for p in (weight, bias)):
         raise Unsupported("its weight or bias is computed at run time")
-    given = [None if one is None else draft.constants.array(node, one).reshape(-1) for one in (weight, bias)]
+    given = [None if p is None else draft.constants.array(node, p).reshape(-1) for p in (weight, bias)]
     factor = np.ones(len(columns) // heads, np.float32) if given[0] is None else given[0]
     op = Norm(kind, factor, epsilon, given[1], heads=heads)
     name = draft.add(node, draft.named(node), op, draft.value(node, columns))
@@ -97,11 +98,11 @@ def _norm(
 
 
 def _heads(order: torch.Tensor, features: int) -> int:
-    """Pieces of a row, each of which is normalised by itself: lines of a tensor in the layout `order`."""
+    """The number of separately normalised pieces of a row: lines of a tensor in the layout `order`."""
     lines = order.reshape(len(order), -1, features) if order.shape[1] % features == 0 else order[:, :0, None]
     first = lines[..., :1]
     if not lines.numel() or (first % features).any() or (lines != first + torch.arange(features)).any():
-        raise Unsupported("it must normalise features of one token, whole rows or heads of them")
+        raise Unsupported("it must normalise features of one token: whole rows, or whole heads of them")
     return lines.shape[1]
 
 
@@ -124,13 +125,13 @@ def _group_norm(draft: Draft, node: Node) -> None:
     order, columns = draft.form(node, x, draft.elements.spread)
     extents = shape(node)
     if (features := extents[1:].numel() // groups) == 1:
-        raise Unsupported("its groups hold one feature each, so it computes nothing but its bias")
+        raise Unsupported("its groups hold one feature each, so its result is only its bias")
     try:
         heads = _heads(order, features)
     except Unsupported:
         raise Unsupported(
-            f"its groups hold several tokens of {list(extents)}; statistics are over features of one token, "
-            "as of [tokens, channels]"
+            f"its input {list(extents)} has several tokens in a group; a group must hold features of one "
+            "token, as in [tokens, channels]"
         ) from None
     op = Norm("layer", np.ones(len(columns) // heads, np.float32), float(epsilon), heads=heads)
     name = draft.add(node, draft.named(node), op, draft.value(node, columns))
@@ -150,7 +151,7 @@ def _group_norm(draft: Draft, node: Node) -> None:
 
 def _last(node: Node, extents: Any) -> None:
     if list(extents) != [shape(node)[-1]]:
-        raise Unsupported(f"it normalises over {list(extents)}, the last dimension is needed")
+        raise Unsupported(f"it normalises over {list(extents)}; only the last dimension is supported")
 
 
 def _over_features(node: Node, dims: Any, keeps: bool) -> None:
@@ -184,7 +185,7 @@ def _variance(draft: Draft, node: Node) -> None:
         keeps = node.kwargs.get("keepdim", False)
     _over_features(node, dims, bool(keeps))
     if correction != 0:
-        raise Unsupported("the variance of a norm is that with unbiased=False")
+        raise Unsupported("the variance of a norm needs unbiased=False")
     draft.half(node, Spread("layer", draft.form(node, x, lambda c: c)))
 
 

@@ -1,7 +1,7 @@
-"""Calls of torch operators for which a package outside brings the operation (`operations.registry`).
+"""Calls of torch operators whose operation another package provides (`operations.registry`).
 
-An argument of the operator is an input if it is computed at run time; else it is a field of the operation: a
-number, a text, a tuple, or the float32 array of a parameter.
+An argument of the operator is an input if it is computed at run time. Otherwise it is a field of the
+operation: a number, a text, a tuple, or the float32 array of a parameter.
 """
 
 import inspect
@@ -18,19 +18,19 @@ from streamgen.model.operations.registry import GROUP, find, is_offered
 
 
 def is_outside(target: Any, *, built_in: bool) -> bool:
-    """Whether a package brings the operation of a call. built_in: whether streamgen has one itself.
+    """Whether a package provides the operation of a call. built_in: whether streamgen has one itself.
 
-    UnsupportedOperationError for an entry point that is broken.
+    Raises UnsupportedOperationError for a broken entry point.
     """
     return is_offered(str(target)) and find(str(target), built_in=built_in) is not None
 
 
 def nobody_brings(target: Any) -> str:
-    """Why an operator of another library is refused; nothing of torch's own."""
+    """The reason why an operator of another library is refused; empty for torch's own operators."""
     name = str(target)
     if name.startswith(("aten.", "prims.", "<")) or name.count(".") != 2:
         return ""
-    return f"no package brings {name.rpartition('.')[0]!r} as an entry point of the group {GROUP!r}"
+    return f"no package provides {name.rpartition('.')[0]!r} as an entry point of the group {GROUP!r}"
 
 
 def add_outside(draft: Draft, node: Node) -> None:
@@ -42,14 +42,14 @@ def add_outside(draft: Draft, node: Node) -> None:
     if op.results:
         raise Unsupported(f"{_home(kind)} has several results; operations of packages have one")
     if len(inputs) != op.arity:
-        raise Unsupported(f"{op} of {_home(kind)} takes {op.arity} values, it is given {len(inputs)}")
+        raise Unsupported(f"{op} of {_home(kind)} takes {op.arity} values; it is given {len(inputs)}")
     if getattr(kind, "by_element", False):
         order, columns = draft.form(node, inputs[0], draft.elements.spread)
         operands = [columns, *(_in_order(draft, node, x, order) for x in inputs[1:])]
     else:
         lines = [draft.form(node, x, draft.elements.lines) for x in inputs]
         if any(not torch.equal(rows, lines[0][0]) for rows, _ in lines):
-            raise Unsupported("its inputs have their tokens in other places")
+            raise Unsupported("its inputs have their tokens in different places")
         rows, operands = lines[0][0], [columns for _, columns in lines]
     features = _features(node, op, [len(columns) for columns in operands], inputs[0])
     name = draft.add(node, node.name, op, *(draft.value(node, columns) for columns in operands))
@@ -78,7 +78,7 @@ def _arguments(draft: Draft, node: Node) -> tuple[list[Node], dict[str, Any]]:
         elif value in draft.constants.tensors:
             fields[argument.name] = draft.constants.array(node, value)
         else:
-            raise Unsupported(f"its argument {argument.name!r} is made of positions")
+            raise Unsupported(f"its argument {argument.name!r} is computed from positions")
     return inputs, fields
 
 
@@ -96,7 +96,7 @@ def _made(kind: type[Operator], fields: dict[str, Any]) -> Operator:
 
 
 def _features(node: Node, op: Operator, given: list[int], first: Node) -> int:
-    """Features of the result, which must be that of torch."""
+    """The number of features of the result; Unsupported if torch says otherwise."""
     try:
         (result,) = op.shapes(*map(Shape, given))
     except GraphError as error:
@@ -107,17 +107,17 @@ def _features(node: Node, op: Operator, given: list[int], first: Node) -> int:
     given_shape = list(value.shape) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
     if given_shape != wanted:
         raise Unsupported(
-            f"torch says that its result is {given_shape}, {_home(type(op))} that it is {wanted}"
+            f"torch says that the shape of its result is {given_shape}; {_home(type(op))} says {wanted}"
         )
     return result.features
 
 
 def _in_order(draft: Draft, node: Node, x: Node, order: torch.Tensor) -> torch.Tensor:
-    """Columns of a further input, whose elements lie as those of the first."""
+    """Columns of a further input, whose elements must have the layout of the first."""
 
     def read(contents: torch.Tensor) -> torch.Tensor:
         if contents.numel() != order.numel() or not draft.elements.matches(contents, order):
-            raise Unsupported("it joins values that have other tokens in the same places")
+            raise Unsupported("it joins values that have different tokens in the same places")
         return contents.reshape(-1)[order[0]] // draft.elements.stride
 
     columns: torch.Tensor = draft.form(node, x, read)

@@ -1,10 +1,10 @@
-"""Folders whose matmuls GPTQ or AWQ have quantised to four bits: their grids are kept.
+"""Folders whose matmuls GPTQ or AWQ have quantised to four bits; the import keeps their grids.
 
     weight[n, k] = scales[g, n] * (q[k, n] - zeros[g, n])        g = k // group_size
 
-Eight codes lie in an int32, the first in the lowest bits: GPTQ (AutoGPTQ, GPTQModel) packs q along K and
-zeros along N, and its first format has zeros less one; AWQ (AutoAWQ, "gemm") packs both along N, in the order
-of `AWQ_ORDER`.
+Each int32 holds eight codes, the first in the lowest bits. GPTQ (AutoGPTQ, GPTQModel) packs q along K and
+zeros along N, and its first format stores zeros minus one. AWQ (AutoAWQ, "gemm") packs both along N, in the
+order of `AWQ_ORDER`.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ INERT = frozenset(
             "damp_auto_increment",
             "exllama_config",
             "fuse_max_seq_len",
-        ),  # how it runs
+        ),  # for running the model
         *("do_fuse", "max_input_length", "model_seqlen", "modules_to_fuse", "use_cuda_fp16", "use_exllama"),
         *(
             "batch_size",
@@ -50,7 +50,7 @@ INERT = frozenset(
             "cache_block_outputs",
             "dataset",
             "tokenizer",
-        ),  # how it was made
+        ),  # about the quantisation process
         *("meta", "model_file_base_name", "model_name_or_path", "module_name_preceding_first_block"),
         *("mse", "static_groups", "true_sequential", "quantizer", "uuid"),
         *(
@@ -59,10 +59,10 @@ INERT = frozenset(
             "modules_to_not_convert",
             "sym",
             "zero_point",
-        ),  # tensors tell
+        ),  # the tensors show this
     ]
 )
-"""Fields of a quantization_config that change no result, or that the tensors say."""
+"""Fields of a quantization_config that change no result, or that the tensors show."""
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "pack_dtype": ("int32",),
     "version": ("gemm", "GEMM", "1", "2"),
@@ -75,7 +75,7 @@ PARTS = ("qweight", "qzeros", "scales", "g_idx")
 def load_packed(folder: Path, said: Mapping[str, Any], context: int | None = None) -> LogicalGraph:
     """The decoder of a folder, for texts of up to `context` positions. said: its config.json.
 
-    CheckpointError for other methods, widths, groups and orders, and for tensors that do not fit.
+    Raises CheckpointError for other methods, widths, groups and orders, and for tensors that do not fit.
     """
     packing = _understood(folder, said)
     with needed("a checkpoint with packed weights"):
@@ -101,8 +101,8 @@ def load_packed(folder: Path, said: Mapping[str, Any], context: int | None = Non
 
 
 def _understood(folder: Path, config: Mapping[str, Any]) -> tuple[str, int, int]:
-    """Method, weights of a group, and what is added to stored zeros; CheckpointError where they are others,
-    for then nothing says what tensors mean."""
+    """The method, the weights per group, and the number to add to stored zeros. Raises CheckpointError for
+    unknown values, because the meaning of the tensors is then unknown."""
     said = config["quantization_config"]
     said = said if isinstance(said, Mapping) else {"quant_method": said}
     fields = Metadata(said.get)
@@ -112,7 +112,7 @@ def _understood(folder: Path, config: Mapping[str, Any]) -> tuple[str, int, int]
         ("quant_method", method, method in ("gptq", "awq"), "'gptq' and 'awq' are"),
         ("bits", fields.get("bits"), fields.get("bits") == 4, "4 is"),
         ("group_size", fields.get("group_size"), fields.get("group_size") in GROUPS, "32, 64 and 128 are"),
-        ("desc_act", fields.get("desc_act"), not fields.get("desc_act"), "columns in their own order are"),
+        ("desc_act", fields.get("desc_act"), not fields.get("desc_act"), "false is"),
         ("checkpoint_format", form, form in FORMATS, f"{' and '.join(map(repr, FORMATS))} are"),
         ("version", version, method != "awq" or str(version or "gemm").lower() == "gemm", "'gemm' is"),
     ]
@@ -155,13 +155,13 @@ def _grid(tensors: TensorFolder, stem: str, method: str, group: int, begin: int)
             f"{list(zeros.shape)} and scales {list(scales.shape)}"
         )
     if len(parts) == 4 and not np.array_equal(tensors.integers(f"{stem}.g_idx"), np.arange(K) // group):
-        raise CheckpointError(f"{tensors.folder}: {stem}: columns of a group do not follow one another")
+        raise CheckpointError(f"{tensors.folder}: {stem}: the columns of a group are not consecutive")
     minimum = -scales * (zeros.astype(np.float32) + begin)
     return GroupGrid(np.ascontiguousarray(codes.T), *(np.ascontiguousarray(a.T) for a in (scales, minimum)))
 
 
 def _along(packed: np.ndarray, axis: int, order: Any) -> np.ndarray:
-    """Codes, uint8, of integers that hold eight neighbours along an axis in this order."""
+    """Unpack integers that each hold eight neighbours along an axis in this order; returns uint8 codes."""
     shifted = [packed.view(np.uint32) >> 4 * place & 15 for place in range(CODES)]
     unpacked = np.stack([shifted[place] for place in np.argsort(order)], axis=axis + 1).astype(np.uint8)
     shape = list(packed.shape)
@@ -170,8 +170,8 @@ def _along(packed: np.ndarray, axis: int, order: Any) -> np.ndarray:
 
 
 def _fill(model: Any, tensors: TensorFolder, grids: Mapping[str, GroupGrid | None]) -> list[list[str]]:
-    """Give the model the tensors of the folder, and its matmuls their grids, unless tensors do not fit; which
-    ones. A grid that is damaged is None, and fits."""
+    """Give the model the tensors of the folder, and its matmuls their grids. If tensors do not fit, change
+    nothing and return the problems. The grid of a damaged matmul is None and always fits."""
     inside = {f"{stem}.{part}" for stem in grids for part in PARTS}
     shapes = {name: shape for name, shape in tensors.shapes.items() if name not in inside}
     own = model.state_dict(keep_vars=True)

@@ -1,10 +1,10 @@
-"""The decoder that a config.json of a well-known kind describes, without torch and without weights.
+"""The decoder that a config.json of a well-known kind describes, built without torch and without weights.
 
-A config.json is the name of a family and sizes. What the families below compute is written here, operation by
-operation; tests hold each to what tracing transformers' own module gives (`traced_shapes`). A key that is not
-known here, and a value that asks for something else, leave the config to tracing: nothing is passed over.
+A config.json has the name of a family and sizes. The operations of the families below are written here, and
+tests compare each with the trace of transformers' own module (`traced_shapes`). A config with an unknown key
+or an unsupported value is left to tracing, so nothing is ignored.
 
-Weights are views of one number, which take no memory.
+Weights are views of one number and take no memory.
 """
 
 import math
@@ -36,13 +36,13 @@ from streamgen.model.operations import (
     Unary,
 )
 
-STAND_IN = 0.5  # no value of which operations make something simpler
+STAND_IN = 0.5  # operations have no special case for this value
 OF_ALL = INERT | {"n_ctx", "tie_word_embeddings"}
-"""Keys that say nothing about what is computed of ids, or nothing that shapes show."""
+"""Keys that do not change the results for given ids, or nothing that shapes show."""
 
 
 class _OtherKindError(Exception):
-    """A config that is not one of those here."""
+    """The config is not of a kind described here."""
 
 
 def plain_decoder(config: Mapping[str, Any], context: int | None, folder: Path) -> LogicalGraph | None:
@@ -58,7 +58,7 @@ def plain_decoder(config: Mapping[str, Any], context: int | None, folder: Path) 
         fields.asked |= OF_ALL
         _require(not fields.problems and not fields.unknown(config, NEUTRAL))
         return graph
-    except (_OtherKindError, CheckpointError):  # which transformers knows, or refuses in its own words
+    except (_OtherKindError, CheckpointError):  # transformers knows it, or refuses it in its own words
         return None
 
 
@@ -68,7 +68,7 @@ def _require(holds: bool) -> None:
 
 
 def _function(fields: Metadata, key: str, default: str) -> str:
-    """An activation, by the name that the graph has for it."""
+    """The name of an activation in the graph."""
     fields.same(key, *CONFIGURED)
     return CONFIGURED.get(fields.get(key) or default, CONFIGURED[default])
 
@@ -81,8 +81,8 @@ def _kinds(fields: Metadata, default: Sequence[str]) -> list[str]:
 
 
 def _theta(fields: Metadata, key: str, default: float, kind: str | None = None) -> float:
-    """The base of a rotation that nothing scales: of `rope_parameters`, of those for a kind of layers, or
-    of a key beside them."""
+    """The base of an unscaled rotation, from `rope_parameters`, from those of a kind of layer, or from a
+    separate key."""
     given = fields.get("rope_parameters") or {}
     if isinstance(given, Mapping) and kind is not None and not given.keys() - {_FULL, _SLIDING}:
         given = given.get(kind, {})
@@ -95,7 +95,7 @@ def _theta(fields: Metadata, key: str, default: float, kind: str | None = None) 
 
 
 def _llama(config: Mapping[str, Any], context: int | None, folder: Path) -> LogicalGraph:
-    """As `safetensors_decoder` reads it, with stand-ins for its tensors."""
+    """The decoder as `safetensors_decoder` reads it, with stand-ins for its tensors."""
     sizes = sizes_of({"max_position_embeddings": 2048, **config})
     shapes = needed_shapes(NAMES, sizes)
     tensors = Tensors(path=folder, shapes=shapes, read=lambda name: (_filled(*shapes[name]), None, None))
@@ -138,7 +138,7 @@ def _gpt2(fields: Metadata, wanted: int | None, name: str) -> LogicalGraph:
 
 def _qwen2(fields: Metadata, wanted: int | None, name: str) -> LogicalGraph:
     fields.same("use_sliding_window", False)
-    fields.asked |= {"sliding_window", "max_window_layers"}  # which mean nothing then
+    fields.asked |= {"sliding_window", "max_window_layers"}  # these have no effect then
     hidden, count, heads = (fields.integer(key) for key in (*_SIZES, "num_attention_heads"))
     dims = fields.integer("head_dim", hidden // heads)
     block = _LlamaBlock.of(
@@ -193,8 +193,8 @@ def _gemma3(fields: Metadata, wanted: int | None, name: str) -> LogicalGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class _LlamaBlock:
-    """What layers with RMSNorm, rotary positions and a gated feed-forward have in common. bias: of q, k and
-    v. more_norms: of the heads of q and k, and behind attention and feed-forward."""
+    """The common part of layers with RMSNorm, rotary positions and a gated feed-forward. bias: of q, k and v.
+    more_norms: of the heads of q and k, and after attention and feed-forward."""
 
     hidden: int
     heads: int
@@ -219,7 +219,7 @@ class _LlamaBlock:
         return Norm("rms", _filled(features or self.hidden, value=self.stand_in), self.epsilon, heads=heads)
 
     def layer(self, base: float, window: int | None, scale: float) -> LogicalGraph:
-        """One with this base of its rotation."""
+        """One layer with this base of its rotation."""
         ops, dims, turns = Assembly(Input("x", self.hidden)), self.dims, tuple(frequencies(base, self.dims))
         n = ops.add("attention_norm", self.norm(), "x")
         q, k, v = (

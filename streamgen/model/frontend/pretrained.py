@@ -1,7 +1,7 @@
-"""Decoders of all families that transformers knows: its model, with the weights of a folder, is imported.
+"""Decoders of all families that transformers knows: its model is imported with the weights of a folder.
 
-Its classes say what a config.json means, so that nothing of a family stands here. Weights are read from
-safetensors only, and code that a folder brings along is never run.
+The classes of transformers define the meaning of a config.json, so no family is named here. Weights are read
+only from safetensors, and code in the folder is never run.
 """
 
 import re
@@ -35,7 +35,7 @@ MADE_ANEW = (
     *("rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"),
     *(".attention.bias", ".attention.masked_bias"),
 )
-"""How names of buffers end that older versions of transformers stored, and that no version reads."""
+"""Endings of the names of buffers that older versions of transformers stored and that no version reads."""
 
 KINDS = {
     "missing_keys": "tensor {} is missing",
@@ -45,10 +45,10 @@ KINDS = {
 
 
 def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
-    """The decoder of a folder as `save_pretrained` writes it, for texts of up to `context` positions.
+    """The decoder of a folder written by `save_pretrained`, for texts of up to `context` positions.
 
-    CheckpointError names all tensors that are missing, misshapen, of another type or without a place, code of
-    the folder's own and what transformers does not know; MissingToolError says how to install it.
+    CheckpointError names all tensors that are missing, of the wrong shape or type or without a place, code in
+    the folder, and fields that transformers does not know. MissingToolError says how to install transformers.
     """
     with needed("a checkpoint of this family"):
         from transformers import AutoModelForCausalLM
@@ -70,7 +70,7 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
     except Exception as error:  # transformers documents no set of exceptions
         raise refusal(folder, problems, [unreadable(error)], vocabulary=said.get("vocab_size")) from error
     tensors, own = TensorFolder(folder), model.state_dict()
-    prefix = f"{model.base_model_prefix}."  # of the body, whose tensors may be named without it
+    prefix = f"{model.base_model_prefix}."  # tensors of the body may be named without it
     read = [n for n in tensors.shapes if n in own or f"{prefix}{n}" in own or n.removeprefix(prefix) in own]
     dropped = _dropped(model, tensors.shapes.keys() - {*read})
     kinds = *tensor_problems(info), dropped, tensors.problems(read), _untied(model)
@@ -78,8 +78,8 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
 
 
 def _dropped(model: Any, names: Collection[str]) -> list[str]:
-    """Those of some tensors without a place that the class of a model has transformers drop without a word,
-    but for those that are made anew: masks and the frequencies of a rotation."""
+    """Tensors without a place that the class of the model makes transformers drop without a message. Masks
+    and frequencies of a rotation are no problem, because the model computes them."""
     patterns = model._keys_to_ignore_on_load_unexpected or ()
     return [
         f"tensor {name} has no place in the model"
@@ -89,15 +89,15 @@ def _dropped(model: Any, names: Collection[str]) -> list[str]:
 
 
 def _untied(model: Any) -> list[str]:
-    """Whether there is a head of its own where the config says that there is none."""
+    """The problem of a separate head where the config says that it is tied; empty if there is none."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    head, body = (one.weight for one in (model.get_output_embeddings(), model.get_input_embeddings()))
+    head, body = (m.weight for m in (model.get_output_embeddings(), model.get_input_embeddings()))
     tied = getattr(model.config.get_text_config(decoder=True), "tie_word_embeddings", False)
     return [untied(names[id(head)], names[id(body)])] if tied and head is not body else []
 
 
 def _not_finite(model: Any) -> list[str]:
-    """Parameters that have a value that is no number, each with the first."""
+    """Parameters with values that are not finite, each with the first such value."""
     problems = []
     for name, parameter in model.named_parameters():
         if not (finite := torch.isfinite(parameter)).all():
@@ -107,8 +107,8 @@ def _not_finite(model: Any) -> list[str]:
 
 
 def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The configuration of transformers for what config.json says, and what is wrong with that;
-    CheckpointError where there is none."""
+    """The configuration of transformers for a config.json, and the problems with it. CheckpointError if
+    transformers makes no configuration."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
     problems, vocabulary = [*config_problems(said), *file_problems(folder)], said.get("vocab_size")
@@ -124,10 +124,10 @@ def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
 
 
 def unreadable(error: Exception) -> str:
-    """Why transformers made nothing of a checkpoint."""
+    """The reason why transformers cannot read a checkpoint."""
     said = (
         f"there is no {error}" if isinstance(error, KeyError) else first_line(error)
-    )  # which is the key alone
+    )  # a KeyError says only the key
     return f"transformers cannot read it: {said}"
 
 
@@ -139,11 +139,12 @@ def imported(
     name: str | None = None,
     seen: Callable[[LogicalGraph], Sequence[str]] = lambda graph: (),
 ) -> LogicalGraph:
-    """The graph of a model of transformers with the weights of a checkpoint, or one error for all that is
-    wrong: the problems found already, weights that are not finite, operations that nothing computes, a
-    tokenizer of another model.
+    """The graph of a model of transformers with the weights of a checkpoint. If there are problems, one error
+    names all of them: the problems found already, weights that are not finite, unsupported operations, and
+    the tokenizer of another model.
 
-    seen: what a checkpoint asks for and the graph does not have."""
+    seen: returns what the checkpoint asks for and the graph does not have.
+    """
     vocabulary: int = model.config.get_text_config(decoder=True).vocab_size
     graph: LogicalGraph | None = None
     unsupported: Sequence[str] = ()
@@ -157,7 +158,7 @@ def imported(
         unsupported = [line.strip() for line in told.splitlines()]
         if not any((*problems, tokenizer_problems(path, vocabulary))):
             raise
-    except (StreamgenError, TypeError, ValueError) as error:  # what a problem may have led to
+    except (StreamgenError, TypeError, ValueError) as error:  # an earlier problem may be the cause
         if not any(problems):
             raise (
                 error if isinstance(error, StreamgenError) else CheckpointError(f"{path}: {error}")
@@ -169,7 +170,7 @@ def imported(
 
 
 def whole_heads(said: Mapping[str, Any]) -> Callable[[LogicalGraph], Sequence[str]]:
-    """What is wrong where a config.json has parts of heads rotate and the graph whole ones."""
+    """A check for `imported`: problems if the config rotates parts of heads and the graph whole heads."""
 
     def problems(graph: LogicalGraph) -> Sequence[str]:
         rotations = (operation.op for _, operation in graph.walk())
@@ -180,8 +181,8 @@ def whole_heads(said: Mapping[str, Any]) -> Callable[[LogicalGraph], Sequence[st
 
 
 def attention_of(config: Any) -> str:
-    """The implementation that computes all that the config asks for: torch's own call, unless there are
-    soft-caps, which that does not know, or the class has none."""
+    """The attention implementation that computes everything that the config asks for: torch's own call,
+    unless there are soft-caps, which that call does not know, or the class does not support it."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -190,7 +191,7 @@ def attention_of(config: Any) -> str:
 
 
 def tensor_problems(info: Mapping[str, Any]) -> list[list[str]]:
-    """Every tensor that is not as the config says, kind after kind."""
+    """Problems of tensors that differ from the config, grouped by kind."""
     problems = [[text.format(name) for name in sorted(info[kind])] for kind, text in KINDS.items()]
     others = [
         f"tensor {name} has shape {list(given)}; {list(wanted)} is needed"

@@ -1,4 +1,4 @@
-"""Libraries that say at length what an error says in a line: without their warnings, logs and bars."""
+"""Silences the warnings, logs and progress bars of libraries whose problems are reported as errors."""
 
 import io
 import logging
@@ -8,7 +8,7 @@ from contextlib import contextmanager, redirect_stderr
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What is wrong comes as an error. Of the whole process, hence in functions that are `one_at_a_time`."""
+    """Silence libraries within a block; for the whole process, so callers must be `one_at_a_time`."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,14 +1,16 @@
-"""What is said of a module that cannot be compiled: one line, then eight at most; the exception has all.
+"""The message for a module that cannot be compiled: one line, then at most eight; the exception has all
+problems.
 
-A problem is a call and the reason why it is refused. Problems that repeat from layer to layer are said once:
+A problem is a call and the reason why it is refused. A problem that repeats from layer to layer is named
+once:
 
     2 operations are not supported: elu and sort
       in 32 layers, first in layers.0.mlp (Gated), /home/me/model.py:12: aten.elu.default
       head (Head), /home/me/model.py:40: aten.sort.default
     Supported: ...
 
-A model of transformers may have parts that no hardware here computes (`missing_parts`); they are named first,
-in place of the operations that they are made of:
+A model of transformers may have parts that cannot be compiled yet (`missing_parts`). These are named first,
+instead of their operations:
 
     mixture of experts is not supported yet: Mixtral, 32 layers
       mixture of experts: in 32 places, first in model.layers.0.mlp
@@ -32,20 +34,21 @@ PACKAGES = ("site-packages", "dist-packages")
 
 
 def is_installed(file: str) -> bool:
-    """Whether a source file is of an installed package, streamgen's own or none, and so not the user's."""
+    """Whether a source file is part of an installed package, of streamgen itself, or no file; if so, it is
+    not the user's."""
     return file.startswith(("<", STREAMGEN_FOLDER)) or any(folder in Path(file).parts for folder in PACKAGES)
 
 
 def first_line(error: Exception) -> str:
-    """What an error of other code says first; its class where it says nothing."""
+    """The first line of another library's error; its class if the error has no text."""
     lines = (line.strip() for line in str(error).splitlines())
     return next(filter(None, lines), type(error).__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a call stands. path, kind: of its module, empty for the outermost. lines: (file, number) of the
-    calls that led there, the innermost last, without torch's own."""
+    """The place of a call. path, kind: of its module; empty for the outermost module. lines: (file, number)
+    of the call stack, innermost last, without torch's own lines."""
 
     path: str
     kind: str = ""
@@ -58,12 +61,12 @@ class Place:
 
     @property
     def line(self) -> str:
-        """The innermost line of the user's own, `/home/me/model.py:12`, empty where there is none."""
+        """The innermost line of the user's code, `/home/me/model.py:12`; empty if there is none."""
         return next((f"{file}:{n}" for file, n in reversed(self.lines) if not is_installed(file)), "")
 
     @property
     def short(self) -> str:
-        """Without lines of installed packages."""
+        """The place without lines of installed packages."""
         return ", ".join(filter(None, (self.module, self.line)))
 
     def __str__(self) -> str:
@@ -72,7 +75,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A call that cannot be compiled, with the reason unless its name says it all."""
+    """A call that cannot be compiled, with the reason unless its name is reason enough."""
 
     place: Place
     operation: str
@@ -80,7 +83,7 @@ class Problem:
 
     @property
     def text(self) -> str:
-        """Without the place."""
+        """The problem without its place."""
         return self.operation + (f": {self.reason}" if self.reason else "")
 
     def __str__(self) -> str:
@@ -89,15 +92,15 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class MissingPart:
-    """A part of a model that is not supported. name: in the words of the literature. modules: paths of those
-    that make it; none: it is of the model as a whole. detail: more that is known of it."""
+    """A part of a model that is not supported. name: as in the literature. modules: paths of the modules that
+    are this part; empty if it belongs to the whole model. detail: more about the part."""
 
     name: str
     modules: tuple[str, ...] = ()
     detail: str = ""
 
     def holds(self, path: str) -> bool:
-        """Whether a module is of this part."""
+        """Whether a module belongs to this part."""
         return any(f"{path}.".startswith(f"{module}.") for module in self.modules)
 
     def __str__(self) -> str:
@@ -113,10 +116,10 @@ def refusal(
     subject: str = "",
     reason: str = "",
 ) -> UnsupportedOperationError:
-    """The error with all problems, in their order.
+    """The error with all problems, in order.
 
-    supported: the operations that are. parts: of a model, whose name and size is `subject`. reason: what went
-    wrong, of a model with parts whose operations are not known.
+    supported: the supported operations. parts: missing parts of a model; `subject` is the name and size of
+    the model. reason: the error of a model with missing parts whose operations are not known.
     """
     everything = tuple([*map(str, parts), *([reason] if reason else []), *map(str, problems)])
     if not parts:
@@ -136,7 +139,7 @@ def _is(parts: Sequence[MissingPart]) -> str:
 
 
 def _names(problems: Sequence[Problem]) -> str:
-    """Operations without torch's prefixes."""
+    """Names of operations, without torch's prefixes."""
     names = dict.fromkeys(re.sub(r"^aten\.(\w+?)_?(\.\w+)?$", r"\1", p.operation) for p in problems)
     return _listed(list(names), NAMED)
 
@@ -154,7 +157,7 @@ def _shown(lines: Sequence[str], most: int) -> list[str]:
 
 
 def _grouped(problems: Sequence[Problem]) -> list[str]:
-    """A line for each problem, one for those that are alike in several layers."""
+    """One line for each problem; problems that are alike in several layers share a line."""
     groups: dict[tuple[str, ...], list[Problem]] = {}
     for problem in problems:
         place = problem.place
@@ -175,5 +178,5 @@ def _repeated(modules: Sequence[str]) -> str:
 
 
 def _layer(path: str) -> str:
-    """`model.layers.3` of what stands in it; all of a path without a number."""
+    """`model.layers.3` for everything in that layer; the whole path if it has no number."""
     return re.sub(r"((?:^|\.)\d+)\..*", r"\1", path)

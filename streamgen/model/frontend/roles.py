@@ -1,9 +1,9 @@
-"""Names of the operations of a language model, by what they are for and not by what a module calls them.
+"""Names for the operations of a language model, by their purpose and not by the names in the module.
 
     attention_norm q k v norm_q norm_k rotate_q rotate_k keys values attention o post_attention_norm
     attention_sum feed_forward_norm gate up gated down post_feed_forward_norm feed_forward_sum
 
-What has no part in that is named by what it does.
+Any other operation is named by what it computes.
 """
 
 import re
@@ -16,14 +16,14 @@ KEPT = {"k": "keys", "v": "values"}
 
 
 def names_in_layer(operations: Sequence[Operation]) -> dict[str, str]:
-    """A name for each operation of a layer, by its present one."""
+    """A new name for each operation of a layer, by its present name."""
     return _Layer(operations).named()
 
 
 def names_around(
     operations: Sequence[Operation], *, logits: str = "", taken: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Names of what is before or behind the layers, none of those `taken`."""
+    """Names for the operations before or after the layers, different from those `taken`."""
     names = _Names(operations, taken)
     for operation in operations:
         if operation.name == logits:
@@ -78,7 +78,7 @@ class _Layer(_Names):
         return super().named()
 
     def _projection(self, part: str, source: str) -> None:
-        """From a query, key or value back to its Linear and the norm before."""
+        """Name the chain from a query, key or value back to its Linear and the norm before."""
         operation = self.by_name.get(source)
         while operation is not None and len(operation.inputs) == 1 and not isinstance(operation.op, Linear):
             kinds = {Cache: KEPT.get(part, ""), Norm: f"norm_{part}", Rotary: f"rotate_{part}"}
@@ -97,7 +97,7 @@ class _Layer(_Names):
                 self.give(before, norm)
 
     def _ending(self, operation: Operation, linear: str, block: str) -> None:
-        """From the middle of a block on, to what is added to the residual."""
+        """Name the operations from the middle of a block to the sum with the residual."""
         while True:
             readers = [o for o in self.operations if operation.name in o.inputs]
             if len(readers) != 1:
@@ -114,7 +114,7 @@ class _Layer(_Names):
 
 
 def _kind(operation: Operation) -> str:
-    """What an operation does."""
+    """A name for what an operation computes."""
     op = operation.op
     if isinstance(op, Binary):
         return op.operation

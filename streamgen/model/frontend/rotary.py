@@ -1,14 +1,15 @@
-"""Rotary positions: which features turn in pairs, and by which angles.
+"""Rotary positions: which features rotate in pairs, and by which angles.
 
-A rotated value is a sum of two products of features, moved and negated, with tables made of positions. At
-position 0 one table is 1, the cosines, and one is 0, the sines. Frequencies are read from the phases at
-positions 1, 2, 4 ...; then cosines and sines must be those of one angle, position * frequency, at positions
-all over the context: a scaled table, or one that depends on the length, is refused.
+A rotated value is a sum of two products of features, moved and negated, with tables made from positions. At
+position 0 one table, the cosines, is 1 and the other, the sines, is 0. Frequencies are read from the phases
+at positions 1, 2, 4 ...; then cosines and sines must be those of one angle, position * frequency, at
+positions over the whole context. A scaled table, or one that depends on the length, is refused.
 
 Pairs may be complex numbers: view_as_real(view_as_complex(x) * table) is the same sum.
 
-Sums are met one by one, halves of a head apart, while a rotation is one of whole heads: so a sum is a value
-that comes `later`, and it is attention and cache, which know heads, that have it made (`rotated`).
+The importer meets such sums one by one, with the halves of a head apart, while a rotation acts on whole
+heads. A sum is therefore a value that is computed `later`: attention and cache, which know the heads, have it
+computed (`rotated`).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,9 +23,9 @@ from streamgen.model.frontend.draft import Draft, Later, Partial
 from streamgen.model.frontend.trace import Mismatch, Unsupported, aten, shape
 from streamgen.model.operations import Rotary
 
-PROBES = 64  # positions at which a table is held to its frequencies
+PROBES = 64  # number of positions at which a table is compared with its frequencies
 NEEDED = (
-    "a product with what is made of positions must be half of a rotation of queries and keys: "
+    "a product with a table of positions must be half of a rotation of queries and keys: "
     "x * cosines + rotated x * sines"
 )
 Tables = Callable[[torch.Tensor], tuple[np.ndarray, np.ndarray]]  # positions [T] to cos, sin [T, pairs]
@@ -42,7 +43,7 @@ class Product(Partial):
 
     @classmethod
     def of(cls, draft: Draft, node: Node, x: Node, table: Node) -> "Product":
-        """The product that `node` is."""
+        """The product that `node` computes."""
         if not table.meta["val"].is_floating_point():
             raise Unsupported(NEEDED)
         contents = draft.form(node, x, lambda c: c.broadcast_to(shape(node)))
@@ -101,8 +102,8 @@ def _precision(table: Node) -> float:
 class Turn(Later):
     """x * cosines + rotated x * sines, feature by feature.
 
-    main, partner: columns of the term that is there at position 0 and of the one that is not; sign: int of
-    the latter.
+    main, partner: columns of the term that is present at position 0, and of the other term. sign: int, the
+    sign of the other term.
     """
 
     def __init__(
@@ -117,12 +118,12 @@ class Turn(Later):
         self.tables = [product.table for _, product in terms]
         self.precision = max(product.precision for _, product in terms)
         (a, sign_a), (b, sign_b) = (_signed(draft, columns) for columns, _ in terms)
-        at_zero = [one[0] for one in self._factors(torch.zeros_like(draft.tables.traced))]
+        at_zero = [factor[0] for factor in self._factors(torch.zeros_like(draft.tables.traced))]
         self.swapped = at_zero[0].abs() < at_zero[1].abs()
         ones, zeros = (torch.where(self.swapped, *pair) for pair in (at_zero[::-1], at_zero))
         if (ones - 1).abs().max() > 2.0**-7 or zeros.abs().max() > 2.0**-7:
             scale = float(ones[0])
-            raise Mismatch(node, f"its cosine and sine at position 0 are {scale:.6g} and not 1 and 0")
+            raise Mismatch(node, f"its cosine and sine at position 0 are {scale:.6g}, not 1 and 0")
         self.main, self.partner = (torch.where(self.swapped, *pair) for pair in ((b, a), (a, b)))
         signs = (sign * sign_b, sign_a)
         self.main_sign, self.sign = (torch.where(self.swapped, *pair) for pair in (signs, signs[::-1]))
@@ -144,7 +145,7 @@ class Turn(Later):
 
 
 def _signed(draft: Draft, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Columns before some were negated, and 1 or -1 of each."""
+    """The columns before some were negated, and the sign of each, 1 or -1."""
     unsigned, signs = [], []
     parts = draft.elements.parts(columns)
     for own in columns.split([len(features) for _, features in parts]):
@@ -156,7 +157,7 @@ def _signed(draft: Draft, columns: torch.Tensor) -> tuple[torch.Tensor, torch.Te
 
 
 def rotated(draft: Draft, node: Node, columns: torch.Tensor) -> torch.Tensor:
-    """Columns [heads, features of a head], made by a rotation where they are sums that stand for one."""
+    """Columns [heads, features of a head]. If they are sums that are a rotation, the rotation is added."""
     heads, dims = columns.shape
     flat = columns.reshape(-1)
     turns: list[tuple[slice, Turn, torch.Tensor]] = []
@@ -177,7 +178,7 @@ def rotated(draft: Draft, node: Node, columns: torch.Tensor) -> torch.Tensor:
 
 
 class _Rotation:
-    """Heads whose features are `main`, each turned with its `partner`, -1 where none is."""
+    """Heads with features `main`, each rotated with its `partner`; -1 means no partner."""
 
     def __init__(
         self,
@@ -212,14 +213,14 @@ class _Rotation:
         return Rotary(heads, dims, tuple(frequencies), self.interleaved)
 
     def _tables(self, positions: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """cos and sin [T, pairs]; all heads and both features of a pair must agree."""
+        """cos and sin [T, pairs]; all heads and both features of a pair must have the same angle."""
         heads, dims = self.main.shape
         cos, sin = (torch.zeros(self.tokens, heads * dims, dtype=torch.float64) for _ in range(2))
         for place, turn, features in self.turns:
             c, s = turn.at(positions)
             cos[:, place] = c[:, features] * turn.main_sign[features]
             sin[:, place] = s[:, features] * turn.sign[features]
-        cos, sin = (one.reshape(self.tokens, heads, dims)[..., : self.count] for one in (cos, sin))
+        cos, sin = (table.reshape(self.tokens, heads, dims)[..., : self.count] for table in (cos, sin))
         same = (
             (cos == cos[:, :1]).all()
             and (sin == sin[:, :1]).all()
@@ -231,7 +232,7 @@ class _Rotation:
         return cos[:, 0, self.first].numpy(), sin[:, 0, self.second].numpy()
 
     def _frequencies(self) -> np.ndarray:
-        """Radians a position: phases at 1, 2, 4, ... unwrapped."""
+        """Radians per position, from the phases at positions 1, 2, 4, ..., unwrapped."""
         frequencies = np.zeros(())
         p = 1
         while p < self.context:
@@ -243,13 +244,13 @@ class _Rotation:
         return frequencies
 
     def _verify(self, frequencies: np.ndarray) -> None:
-        """Hold the tables to the frequencies, all over the context."""
+        """Compare the tables with the frequencies over the whole context."""
         precision = max(turn.precision for _, turn, _ in self.turns)
         spread = np.unique(np.linspace(0, self.context - 1, PROBES).astype(np.int64))
         for start in range(0, len(spread), self.tokens):
             probe = np.resize(spread[start : start + self.tokens], self.tokens)
             angles = probe[:, None] * frequencies
-            # float32 angles are off by 2^-23 of themselves, here and in the module; tables by their format.
+            # float32 angles are off by a relative 2^-23, here and in the module; tables by their format.
             bound = precision + (1 + np.abs(angles)) * 2.0**-21
             for table, exact in zip(
                 self._tables(torch.from_numpy(probe)), (np.cos(angles), np.sin(angles)), strict=True

@@ -1,8 +1,8 @@
 """The graph of a folder with config.json and safetensors files, as transformers writes Llama and Mistral.
 
-The config must be that of a model type whose meaning is known in full, since names and shapes of tensors do
-not tell, say, a norm with 1 + weight from one without; and it must ask for a function and a rotation that are
-known here, or transformers makes the model (`pretrained`), as those of all other families.
+Only a config whose every field is known is read here, because names and shapes of tensors do not show, for
+example, whether a norm multiplies by 1 + weight or by weight. Its function and its rotation must be known
+too. Otherwise transformers makes the model (`pretrained`), as for all other families.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from streamgen.model.graph.logical import LogicalGraph
 
 MODEL_TYPES = ("llama", "mistral")
 ROTATIONS = ("default", "linear", "llama3")
-MISTRAL_WINDOW = 4096  # of a config that does not say
+MISTRAL_WINDOW = 4096  # of a config that names none
 NAMES = Names(
     embedding="model.embed_tokens",
     norm="model.norm",
@@ -55,7 +55,7 @@ NAMES = Names(
 
 
 def is_llama(config: Mapping[str, Any]) -> bool:
-    """Whether a folder's config is one of which every field is known here."""
+    """Whether every field of a folder's config is known here."""
     if config.get("model_type") not in MODEL_TYPES or str(config.get("hidden_act", "silu")) not in CONFIGURED:
         return False
     key, rope = _rope(config)
@@ -83,7 +83,7 @@ def load_safetensors_decoder(folder: Path) -> LogicalGraph:
 
 
 def sizes_of(config: Mapping[str, Any]) -> Sizes:
-    """What a config.json that is read here says, with all that is wrong in it."""
+    """The sizes in a config.json of a kind that is read here, with all its problems."""
     fields = Metadata(config.get, config_problems(config))
     key, rope = _rope(config)
     if not isinstance(rope, Mapping):
@@ -93,7 +93,7 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
 
 
 def _sizes(fields: Metadata, rope: Metadata, config: Mapping[str, Any]) -> Sizes:
-    """fields: of the config. rope: of the object in it that describes the rotation."""
+    """The sizes. fields: of the config. rope: of the inner object that describes the rotation."""
     llama = config.get("model_type") == "llama"
     context, vocabulary = fields.integer("max_position_embeddings"), fields.integer("vocab_size")
     window = None if llama else _window(fields, config)
@@ -131,18 +131,18 @@ def _window(fields: Metadata, config: Mapping[str, Any]) -> int | None:
 
 
 def _rope(config: Mapping[str, Any]) -> tuple[str, Any]:
-    """Where the scaling of a rotation stands, and what stands there: transformers lets the older name win."""
+    """The key of the rotation's scaling and its value; transformers prefers the older key."""
     key = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     return key, config.get(key) or {}
 
 
 def _kind(rope: Mapping[str, Any]) -> Any:
-    """Of a rotation's scaling."""
+    """The type of a rotation's scaling."""
     return rope.get("rope_type", rope.get("type", "default"))
 
 
 def _scaled(fields: Metadata, rope: Metadata, head_dim: int, context: int) -> np.ndarray:
-    """Frequencies after the scaling that rope_parameters, or rope_theta and rope_scaling, ask for."""
+    """Frequencies after the scaling in rope_parameters, or in rope_theta and rope_scaling."""
     older = fields.number("rope_theta", 10000.0)
     f = frequencies(rope.number("rope_theta", older), head_dim)
     kind = rope.get("rope_type") or rope.get("type") or "default"

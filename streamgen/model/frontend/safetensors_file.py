@@ -1,4 +1,4 @@
-"""Folders with config.json and safetensors files: what they hold, read tensor by tensor."""
+"""Folders with config.json and safetensors files: their contents, read tensor by tensor."""
 
 import json
 from collections.abc import Iterable
@@ -10,23 +10,23 @@ from safetensors import SafetensorError, safe_open
 
 from streamgen.base.errors import CheckpointError
 
-FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names them
+FLOATS = ("F64", "F32", "F16", "BF16")  # names of types in safetensors
 INTEGERS = ("I32", "I64")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a folder; CheckpointError when there is none, no object in it, or its model_type is
-    no name."""
+    """The config.json of a folder. CheckpointError if there is none, if it holds no object, or if its
+    model_type is not a text."""
     config = _json(file := folder / "config.json")
     if not isinstance(kind := config.get("model_type", ""), str):
-        raise CheckpointError(f"{file}: model_type is {kind!r}; the name of one is needed")
+        raise CheckpointError(f"{file}: model_type is {kind!r}; a text is needed")
     return config
 
 
 class TensorFolder:
-    """The tensors of all files of a folder. shapes, types: of each of them.
+    """The tensors of all files of a folder. shapes, types: by name.
 
-    CheckpointError for files that are missing or damaged.
+    Raises CheckpointError for files that are missing or damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,16 +51,17 @@ class TensorFolder:
                 raise CheckpointError(f"{path}: truncated or corrupt safetensors: {error}") from error
 
     def problems(self, names: Iterable[str]) -> list[str]:
-        """Tensors that are in two files, and those of `names` that are no floats."""
-        return [*self._repeated, *(one for name in names if (one := self._unlike(name, FLOATS)))]
+        """Problems: tensors that are in two files, and those of `names` that are not floats."""
+        return [*self._repeated, *(problem for name in names if (problem := self._unlike(name, FLOATS)))]
 
     def integers(self, name: str) -> np.ndarray:
-        """A tensor of integers as it is; CheckpointError for another one."""
+        """A tensor of integers; CheckpointError for other types."""
         array: np.ndarray = self._read(name, INTEGERS).numpy()
         return array
 
     def floats(self, name: str) -> np.ndarray:
-        """A tensor as float32; CheckpointError unless it is of floats, and all of them finite."""
+        """A tensor as float32; CheckpointError for other types than floats and for values that are not
+        finite."""
         array: np.ndarray = self._read(name, FLOATS).float().numpy()
         if not np.isfinite(array).all():
             position = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
@@ -73,7 +74,7 @@ class TensorFolder:
         return self._files[name][1].get_tensor(name)
 
     def _unlike(self, name: str, types: tuple[str, ...]) -> str | None:
-        """What is wrong with a tensor that is to have one of these types."""
+        """The problem with a tensor that does not have one of these types; None if it has."""
         kind = self.types[name]
         return None if kind in types else f"tensor {name} is {kind}; {', '.join(types)} can be read"
 
@@ -91,9 +92,9 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of weights: model.safetensors, else those of the index, else all there are. An index beside
-    model.safetensors is left over: transformers does not read it either. CheckpointError for an index that
-    is no index, and for files that are not there."""
+    """The files of weights: model.safetensors, or those of the index, or all safetensors files. Next to
+    model.safetensors an index is ignored, as transformers ignores it. CheckpointError for a wrong index and
+    for missing files."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file():
         paths = [whole]

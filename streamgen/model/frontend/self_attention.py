@@ -1,12 +1,12 @@
-"""Attention of a module: one call, or scores, softmax and sums.
+"""Attention of a module: as one call, or as scores, softmax and weighted sums.
 
     softmax(scale · q @ k.T + mask) @ v                    q, k, v [.., tokens, features of a head]
     softmax(cap · tanh(scale · q @ k.T / cap) + mask) @ v
 
-It is over the tokens that the module is given or, in a language model, over the positions of a cache. Masks
-are constants of the traced tokens, or tables of their positions: they must let each token see all of them,
-those up to itself, or of these the last few. Heads, and key heads that several query heads share, are read
-from what the tensors hold.
+The attention is over the given tokens or, in a language model, over the positions of a cache. Masks are
+constants of the traced tokens, or tables of their positions. A mask must show each token all tokens, those up
+to itself, or the last few of these. Heads, and key heads that several query heads share, are recognised by
+the contents of the tensors.
 """
 
 import math
@@ -21,16 +21,16 @@ from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Attention, Softmax
 
-MASKED = -1e4  # a mask adds at most this: nothing is left of the term in any float
+MASKED = -1e4  # a mask adds at most this number, so that no float keeps anything of the term
 MASK = "only scores of an attention can be masked, with a constant"
-SHARES = "shares of an attention can only weigh its values: softmax(q @ k.T) @ v"
+SHARES = "the softmax of attention scores can only multiply values: softmax(q @ k.T) @ v"
 
 
 @dataclass(frozen=True, eq=False)
 class Scores(Partial):
-    """scale · q @ k.T, or soft-capped; q, k: contents, broadcast. masks: rows and columns of their masks.
-    seen: bool of such extents, None: all. hidden_at: the greatest number that hidden scores became. form:
-    "tanh" of a product that is not yet multiplied with the cap."""
+    """scale · q @ k.T, perhaps soft-capped. q, k: contents, broadcast. masks: rows and columns of their masks.
+    seen: bool of these extents; None means all. hidden_at: the greatest number that hidden scores became.
+    form: "tanh" if the multiplication by the cap is still missing."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -48,7 +48,7 @@ class Scores(Partial):
     @classmethod
     def of(cls, draft: Draft, node: Node, a: Any, b: Any) -> "Scores":
         """a @ b of two values."""
-        q, k = (draft.form(node, one, lambda c: c) for one in (a, b))
+        q, k = (draft.form(node, operand, lambda c: c) for operand in (a, b))
         lead, tokens = shape(node)[:-2], shape(node)[-2:]
         if min(q.ndim, k.ndim) < 2 or tokens[1] not in (tokens[0], draft.elements.stride):
             raise Unsupported(cls.needed)
@@ -106,24 +106,26 @@ class Shares(Partial):
         if v.ndim < 2 or v.shape[-2] != scores.k.shape[-2]:
             raise Unsupported(SHARES)
         lead = scores.q.shape[:-2]
-        alike = v.shape[:-2].numel() == lead.numel()  # though shares were made without a leading 1
+        alike = v.shape[:-2].numel() == lead.numel()  # although the softmax lost a leading 1
         v = v.reshape(*lead, *v.shape[-2:]) if alike else v.expand(*lead, *v.shape[-2:])
         _attend(draft, node, scores, v)
 
 
 def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
-    """The attention of as many heads q, k and v; of k and v, equal ones that follow one another are one."""
+    """Add the attention of as many heads of q, k and v; equal neighbouring heads of k and v become one."""
     elements = draft.elements
     tokens, features = scores.q.shape[-2:]
     if scores.k.shape[-2] != v.shape[-2] or v.shape[-1] != features:
-        raise Unsupported("queries, keys and values must have the same head sizes, and keys a value each")
+        raise Unsupported(
+            "queries, keys and values must have the same head size, and there must be as many keys as values"
+        )
     q = elements.heads(scores.q)
     heads = len(q.columns)
-    keys = [_heads_of(draft, one, q.order) for one in (scores.k, v)]
+    keys = [_heads_of(draft, contents, q.order) for contents in (scores.k, v)]
     group = next(
         g
         for g in range(heads, 0, -1)
-        if heads % g == 0 and all(torch.equal(one, _shared(one, g)) for one in keys)
+        if heads % g == 0 and all(torch.equal(heads_of, _shared(heads_of, g)) for heads_of in keys)
     )
     causal, window = _mask(scores.seen, elements.before)
     queries, factor = draft.unscaled(q.columns)
@@ -136,8 +138,9 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         window=window,
         soft_cap=scores.soft_cap,
     )
-    columns = [rotated(draft, node, one) for one in (queries, *(one[::group] for one in keys))]
-    names = [draft.value(node, one.reshape(-1)) for one in columns]
+    parts = (queries, *(heads_of[::group] for heads_of in keys))
+    columns = [rotated(draft, node, features_of) for features_of in parts]
+    names = [draft.value(node, features_of.reshape(-1)) for features_of in columns]
     if draft.elements.before:
         draft.require_caches(names[1:], heads)
     name = draft.add(node, node.name, op, *names)
@@ -149,29 +152,29 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
 
 
 def _heads_of(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Columns [heads, features] of keys or values, the heads in the order of the queries'."""
+    """Columns [heads, features] of keys or values, with the heads in the order of the queries."""
     if not draft.elements.before:
         return draft.elements.heads(contents, order).columns
     if contents.shape[-2] != draft.elements.stride:
-        raise Unsupported("its keys and values must be those of all positions, out of the cache")
+        raise Unsupported("its keys and values must be those of all positions, from the cache")
     return draft.elements.cached(contents)[order[0]]
 
 
 def _shared(columns: torch.Tensor, group: int) -> torch.Tensor:
-    """Heads, the first of each group for all of it."""
+    """Columns of the heads, with the first head of each group in place of all its heads."""
     return columns[::group].repeat_interleave(group, 0)
 
 
 def _added(mask: torch.Tensor) -> torch.Tensor:
-    """Where a mask that is added lets see."""
+    """The positions that an added mask leaves visible."""
     seen = mask == 0
     if not (seen | (mask <= MASKED)).all():
-        raise Unsupported(f"its mask adds something else than 0 or at most {MASKED:.0f}")
+        raise Unsupported(f"its mask adds a number other than 0 that is above {MASKED:.0f}")
     return seen
 
 
 def _by_tokens(seen: torch.Tensor, tokens: int, keys: int) -> torch.Tensor:
-    """[tokens, keys] of a mask that is the same for all heads and runs."""
+    """The [tokens, keys] part of a mask that is the same for all heads and runs."""
     wide = seen.broadcast_to((*seen.shape[:-2], tokens, keys)).reshape(-1, tokens, keys)
     if (wide != wide[:1]).any():
         raise Unsupported("its mask differs from head to head or from sequence to sequence")
@@ -179,7 +182,7 @@ def _by_tokens(seen: torch.Tensor, tokens: int, keys: int) -> torch.Tensor:
 
 
 def _mask(seen: torch.Tensor | None, before: int) -> tuple[bool, int | None]:
-    """Whether it is causal, and the window. before: positions before the first token."""
+    """Whether a mask is causal, and its window. before: the number of positions before the first token."""
     if seen is None or seen.all():
         if before:
             raise Unsupported("it has no causal mask")
@@ -191,7 +194,9 @@ def _mask(seen: torch.Tensor | None, before: int) -> tuple[bool, int | None]:
         return True, None
     if torch.equal(seen, (behind >= 0) & (behind < window)):
         return True, window
-    raise Unsupported("its mask must be causal, over all tokens up to a token or the last few of them")
+    raise Unsupported(
+        "its mask must be causal: each token sees all tokens up to itself, or the last few of them"
+    )
 
 
 def _scaled_dot_product(draft: Draft, node: Node) -> None:
@@ -202,7 +207,7 @@ def _scaled_dot_product(draft: Draft, node: Node) -> None:
     q, k, v = (draft.form(node, given[name], lambda c: c) for name in names[:3])
     lead, tokens = shape(node)[:-2], q.shape[-2]
     if given.get("enable_gqa"):
-        k, v = (one.repeat_interleave(q.shape[-3] // one.shape[-3], -3) for one in (k, v))
+        k, v = (heads.repeat_interleave(q.shape[-3] // heads.shape[-3], -3) for heads in (k, v))
     scale = given.get("scale")
     masks = draft.tables.masks(tokens, k.shape[-2])
     scores = Scores(
@@ -214,7 +219,7 @@ def _scaled_dot_product(draft: Draft, node: Node) -> None:
     if given.get("is_causal"):
         if draft.elements.before:
             raise Unsupported(
-                "is_causal lines up the first query with the first key of the cache; give it a mask"
+                "is_causal aligns the first query with the first key of the cache; give a mask instead"
             )
         scores = replace(scores, seen=torch.ones(masks, dtype=torch.bool).tril())
     if (mask := given.get("attn_mask")) is not None:
@@ -229,7 +234,7 @@ def _scaled_dot_product(draft: Draft, node: Node) -> None:
 def _softmax(draft: Draft, node: Node) -> None:
     x, dim = node.args[:2]
     if dim not in (-1, len(shape(node)) - 1):
-        raise Unsupported("the last dimension is needed")
+        raise Unsupported("softmax must be over the last dimension")
     if x in draft.partial:
         return draft.half(node, draft.partial[x].softmax())
     rows, columns = draft.form(node, x, draft.elements.lines)

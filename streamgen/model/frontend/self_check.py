@@ -1,9 +1,9 @@
-"""Import checks itself: a graph is held to the module that it was made of, with random inputs.
+"""The import check: a graph is compared with the module that it was made from, on random inputs.
 
-A language model takes texts of random ids: passes of several tokens and of one, from an empty cache on, and a
-pass at the end of the context, behind keys and values that are random too. One without a cache in its code
-reads each text anew, and texts of other lengths in one pass. Other modules take random numbers
-in the extents of their example, and in others that they run with.
+A language model gets texts of random ids: passes of several tokens and of one, beginning with an empty cache,
+and a pass at the end of the context, after random keys and values. A module without a cache computes each text
+again in every pass, and texts of other lengths in one pass. Other modules get random numbers in the shape of
+their example, and in other shapes with which they run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,14 +49,14 @@ def require_equal_text(
     layers: int,
     lengths: Sequence[int] = (),
 ) -> None:
-    """ImportMismatchError unless a language model of so many layers computes what its decoder does.
+    """Raise ImportMismatchError unless a language model of so many layers computes what its decoder computes.
 
-    eager_of: the module as torch runs it, of parameters by name that stand in for its own, and layers by
-    number. lengths: of texts that are also read in one pass.
+    eager_of: makes the module as torch runs it, from parameters by name that replace its own and the numbers of
+    its layers. lengths: of texts that are also computed in one pass.
 
-    Of a model of transformers with more than 2^28 weights, only the first layer of each form, the middle one
-    and the last are computed, one after the other. Nothing is compared within `checking(False)`, or when
-    weights have no values (on the meta device).
+    Of a model of transformers with more than 2^28 weights, only the first layer of each form, the middle
+    layer and the last layer are computed, one after the other. Nothing is compared within `checking(False)`,
+    or if weights have no values (on the meta device).
     """
     if not is_checking() or not has_values(module):
         return
@@ -70,7 +70,7 @@ def require_equal_text(
 
 
 class _Text:
-    """A text in a graph and in a module."""
+    """One text, in a graph and in a module."""
 
     def __init__(self, graph: LogicalGraph, interpreter: Interpreter, eager: EagerText | EagerWhole) -> None:
         self.graph, self.interpreter, self.eager = graph, interpreter, eager
@@ -80,14 +80,15 @@ class _Text:
         tables = (o.op.extents[0] for _, o in graph.walk() if isinstance(o.op, Embedding))
         self.ids = np.setdiff1d(
             np.arange(next(tables)), eager.padding
-        )  # which have no positions in some models
+        )  # padding has no positions in some models
 
     def passes(self, lengths: Sequence[int]) -> Iterator[ComparedPass]:
-        """From the beginning, then at the end of the context, then texts of these lengths."""
+        """Passes from the beginning of the text, then a pass at the end of the context, then texts of these
+        lengths."""
         for tokens in TOKENS:
             left = self.graph.context - self.position
             if left:
-                yield self._next(min(tokens, (left + 1) // 2))  # of a short context some for each pass
+                yield self._next(min(tokens, (left + 1) // 2))  # leave some of a short context for each pass
         if self._to_the_end(TOKENS[-1]):
             yield self._next(TOKENS[-1])
         for length in lengths:
@@ -111,14 +112,15 @@ class _Text:
         except Exception as error:  # a module may raise anything
             raise ImportMismatchError(
                 f"the imported graph runs on {label}; the module does not: {error}\n"
-                "A text begins with an empty cache and goes on in passes of any number of tokens, positions "
-                "being 0, 1, 2 ...\n"
+                "A text begins with an empty cache and continues in passes of any number of tokens, at "
+                "positions 0, 1, 2 ...\n"
                 "CompileConfig.check_import=False compiles the graph as it is."
             ) from error
 
     def _to_the_end(self, tokens: int) -> bool:
-        """Whether so many tokens of the context are left, behind random keys and values that are not those of
-        the passes before; then the next pass is there."""
+        """Move to the place where `tokens` tokens of the context are left, after random keys and values
+        instead of those of earlier passes. False if that place is already passed, or for a module without a
+        cache."""
         if isinstance(self.eager, EagerWhole):
             return False
         pairs = self._pairs(self.eager)
@@ -137,8 +139,8 @@ class _Text:
         return True
 
     def _pairs(self, eager: EagerText) -> list[tuple[str, str]]:
-        """Paths of the keys and values of each layer of the module, in its order; none where its layers are
-        not told apart by them."""
+        """Paths of the keys and values of each layer of the module, in its order; empty if the layers cannot
+        be told apart by them."""
         layers: dict[tuple[str, str], int] = {}
         for path, operation in self.graph.walk():
             if isinstance(operation.op, Attention):
@@ -154,12 +156,12 @@ class _Text:
 def require_equal_module(
     imported: Imported, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
 ) -> None:
-    """ImportMismatchError unless a graph computes what its module does.
+    """Raise ImportMismatchError unless a graph computes what its module computes.
 
-    leaves, spec: arguments of the module, the example. Its tensors are replaced by random numbers of the same
-    extents, and then of another one of the last leading dimension that the module does not fix: the longest
-    sequence, one token more, one less or twice as many, the first of these with which it runs. Nothing is
-    compared within `checking(False)`, or when weights have no values (on the meta device).
+    leaves, spec: the example arguments of the module. Their tensors are replaced by random numbers of the
+    same shapes, and then with another extent of the last leading dimension that the module does not fix: the
+    first with which it runs of the longest sequence, one token more, one less, or twice as many. Nothing is
+    compared within `checking(False)`, or if weights have no values (on the meta device).
     """
     if not is_checking() or not has_values(module):
         return
@@ -181,12 +183,12 @@ class _Both:
     def passes(
         self, interpreter: Interpreter, extents: Sequence[Mapping[int, int]]
     ) -> Iterator[ComparedPass]:
-        """With these leading extents instead of the example's."""
+        """Passes with these leading extents instead of the example's."""
         for changed in extents:
             yield self._pass(interpreter, self._random(changed))
 
     def others(self, longest: int) -> list[Mapping[int, int]]:
-        """The example's extents, and others, with which the module runs."""
+        """The example's extents, and other extents with which the module runs."""
         lead = next(iter(self.leads))
         free = [d for d in range(len(lead)) if d not in self.found.only]
         if len(self.leads) > 1 or not free:
@@ -202,7 +204,7 @@ class _Both:
         return [{}]
 
     def _random(self, extents: Mapping[int, int]) -> list[Any]:
-        """The example with random numbers, the same each time."""
+        """The example with random numbers, the same in each call."""
         generator = torch.Generator().manual_seed(1)
         taken = []
         for leaf in self.leaves:
@@ -231,7 +233,7 @@ class _Both:
         passes = [interpreter({name: x[i] for name, x in rows.items()})[0] for i in range(sequences)]
         return ComparedPass(
             label="random inputs of shape " + ", ".join(map(str, shapes)),
-            graph={name: np.concatenate([one[name] for one in passes]) for name in graph.outputs},
+            graph={name: np.concatenate([results[name] for results in passes]) for name in graph.outputs},
             module={
                 name: tensor.double().numpy().reshape(-1, graph.features(name))
                 for name, tensor in wanted.items()
@@ -239,6 +241,6 @@ class _Both:
         )
 
     def _sequences(self, lead: Sequence[int]) -> tuple[int, int]:
-        """Sequences, whose tokens see one another, and tokens of each."""
+        """The number of separate sequences, and the tokens of each."""
         own = [n for d, n in enumerate(lead) if self.found.only.get(d) != 1] or [1]
         return prod(own[:-1]), own[-1]

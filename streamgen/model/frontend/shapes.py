@@ -1,7 +1,8 @@
-"""Models of which only shapes are known: a config.json without weights, modules on torch's meta device.
+"""Models of which only the shapes are known: a config.json without weights, or modules on torch's meta
+device.
 
-A config.json of a well-known kind needs no torch (`plain_config`); others are built by transformers and
-traced (`traced_shapes`), as modules are.
+A config.json of a well-known kind needs no torch (`plain_config`). Models of other kinds are built by
+transformers and traced (`traced_shapes`); modules are traced too.
 """
 
 from pathlib import Path
@@ -19,13 +20,13 @@ from streamgen.model.graph.logical import LogicalGraph
 def shapes_of(
     model: Any, example_inputs: Any = None, longest: int = 1, context: int | None = None
 ) -> LogicalGraph:
-    """The graph of a model for which shapes are enough: a GGUF file, a folder with config.json, with
-    safetensors or without, a config.json, a torch module, on the meta device too.
+    """The graph of a model for callers that need only shapes. The model is a GGUF file, a folder with
+    config.json, with or without safetensors, a config.json, or a torch module, also on the meta device.
 
-    A module of transformers on the meta device is built again from its config. Arguments and errors
-    otherwise: those of `load_decoder` and `import_any`; CheckpointError for a config.json that is of no
-    language model, ValueError for buffers on the meta device, MissingToolError for what needs torch or
-    transformers where they are not installed.
+    A module of transformers on the meta device is built again from its config. Arguments and errors are those
+    of `load_decoder` and `import_any`. Also raises CheckpointError for a config.json that is not of a
+    language model, ValueError for buffers on the meta device, and MissingToolError if torch or transformers
+    is needed and not installed.
     """
     if not isinstance(model, (str, Path)):
         from streamgen.model.frontend.traced_shapes import shapes_of_module  # torch takes seconds to load
@@ -40,10 +41,10 @@ def shapes_of(
 
 
 def _config_graph(path: Path, context: int | None) -> LogicalGraph:
-    """The decoder that a config.json describes, or that of a folder which holds one."""
+    """The decoder that a config.json, or the config.json in a folder, describes."""
     folder = path if path.is_dir() else path.parent
     if path.is_file() and path.name != "config.json":
-        raise CheckpointError(f"{path} is no GGUF file; a configuration must be called config.json")
+        raise CheckpointError(f"{path} is not a GGUF file; a configuration must be named config.json")
     config = read_config(folder)
     refuse(folder, config_problems(config), vocabulary=config.get("vocab_size"))
     if (plain := plain_decoder(config, context, folder)) is not None:

@@ -1,6 +1,7 @@
-"""Tables of a language model: calls on positions and constants, as masks, cosines, sines, rows for positions.
+"""Tables of a language model, such as masks, cosines, sines and rows for positions: calls on positions and
+constants.
 
-They are run, for whatever positions one asks for.
+A table can be computed for any positions.
 """
 
 from typing import Any
@@ -13,21 +14,22 @@ from streamgen.model.frontend.trace import Constants
 
 
 class Tables:
-    """traced: int64 [T], the positions of the trace. source: the program's input that holds them."""
+    """All tables of a program. traced: int64 [T], the positions of the trace. source: the program's input of
+    positions."""
 
     def __init__(self, constants: Constants, traced: torch.Tensor | None = None) -> None:
         self.constants = constants
         self.source: Node | None = None
         self._traced = traced
         self._calls: dict[Node, None] = {}  # in order
-        self._changing = False  # whether one changes another's tensor
+        self._changing = False  # whether some call changes the tensor of another
         self._known: dict[tuple[int, ...], dict[Node, Any]] = {}
 
     def __contains__(self, node: object) -> bool:
         return node in self._calls or (node is not None and node is self.source)
 
     def add(self, node: Node) -> None:
-        """A call on positions."""
+        """Add a call on positions."""
         self._calls[node] = None
         self._changing = self._changing or is_in_place(node)
         self._known.clear()
@@ -60,22 +62,22 @@ class Tables:
             for call in self._calls if self._changing else self._behind(node, known):
                 args, kwargs = torch.fx.node.map_arg((call.args, call.kwargs), value)
                 if is_in_place(call) and call.args[0] in self.constants.tensors:
-                    args = (args[0].clone(), *args[1:])  # the constant is that of other positions too
+                    args = (args[0].clone(), *args[1:])  # the constant is used for other positions too
                 function: Any = call.target
                 known[call] = function(*args, **kwargs)
         contents: torch.Tensor = known[node]
         return contents
 
     def shown(self, node: Node) -> torch.Tensor:
-        """The tensor of a constant, or of a table for the positions of the trace."""
+        """The tensor of a constant, or of a table at the positions of the trace."""
         return self.at(node, self.traced) if node in self else self.constants.tensors[node]
 
     def _behind(self, node: Node, known: dict[Node, Any]) -> list[Node]:
-        """What must be run for a table, in order."""
+        """The calls that must run to compute a table, in order."""
         needed, left = set(), [node]
         while left:
-            one = left.pop()
-            if one in self._calls and one not in known and one not in needed:
-                needed.add(one)
-                left.extend(one.all_input_nodes)
+            call = left.pop()
+            if call in self._calls and call not in known and call not in needed:
+                needed.add(call)
+                left.extend(call.all_input_nodes)
         return [call for call in self._calls if call in needed]

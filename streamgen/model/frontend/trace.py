@@ -1,8 +1,8 @@
-"""What all importers of torch modules share: exported programs, their constants, places for messages.
+"""The common part of all importers of torch modules: exported programs, their constants, places for messages.
 
 `torch.export.export(..., strict=False)` gives a list of ATen calls. Calls on parameters alone are folded
-here. What an importer cannot take it raises as `Unsupported`; all of these are reported in one error, each
-with the module it stands in and the source line that made it.
+here. An importer raises `Unsupported` for a call that it cannot import; all of these are reported in one
+error, each with its module and its source line.
 """
 
 import operator
@@ -30,7 +30,8 @@ from streamgen.numbers.weights import FORMATS
 aten = torch.ops.aten
 
 SPELLINGS: dict[Any, list[Function]] = {}
-"""The functions of one variable by the calls that compute them; one call may be several, by its arguments."""
+"""Functions of one variable by the calls that compute them; one call may compute several, depending on its
+arguments."""
 for _function in FUNCTIONS.values():
     for _spelling in _function.torch:
         SPELLINGS.setdefault(reduce(getattr, _spelling.split("."), torch.ops), []).append(_function)
@@ -47,11 +48,11 @@ DECISION = "what it computes depends on a decision about values, which a graph c
 
 
 class Unsupported(Exception):  # noqa: N818 - carries a reason to the collector, never leaves the frontend
-    """An operation that an importer does not take, with the reason if its name does not say it all."""
+    """An operation that an importer does not support, with the reason unless its name is reason enough."""
 
 
 class Mismatch(Unsupported):
-    """A call that does not fit the region it stands in."""
+    """A call that does not fit the pattern around it."""
 
     def __init__(self, node: Node, reason: str) -> None:
         super().__init__(reason)
@@ -59,9 +60,9 @@ class Mismatch(Unsupported):
 
 
 def function_of(node: Node) -> str:
-    """Name of the function of one variable that a call of SPELLINGS computes.
+    """The name of the function of one variable that a call of SPELLINGS computes.
 
-    Unsupported when its arguments are those of no function, with the first that differs.
+    Raises Unsupported, with the first argument that differs, if no function has its arguments.
     """
     target: Any = node.target
     arguments = target._schema.arguments
@@ -77,14 +78,14 @@ def function_of(node: Node) -> str:
             return function.name
     name = wrong[0][0]
     allowed = " and ".join(str(function.arguments[name]) for function in SPELLINGS[target])
-    raise Unsupported(f"its {name} is {given[name]}, only {allowed} can be compiled")
+    raise Unsupported(f"its {name} is {given[name]}; only {allowed} can be compiled")
 
 
 class Constants:
-    """Parameters, buffers and what is made of them alone.
+    """Parameters, buffers and everything computed from these alone.
 
-    arrays: of other programs of the module. changing: calls may change in place what calls before have made;
-    then whoever reads a constant must do so when its own call is met.
+    arrays: shared with other programs of the module. changing: calls may change in place what earlier calls
+    have made; a constant must then be read when its reader is imported.
     """
 
     def __init__(
@@ -98,14 +99,14 @@ class Constants:
         self.changing = changing
         self.module = module
         self.program = program
-        self.tensors: dict[Node, Any] = {}  # a call that splits makes several
+        self.tensors: dict[Node, Any] = {}  # a call that splits has several
         self.paths: dict[Node, str] = {}  # node of a parameter -> its path in the module
         self.arrays = {} if arrays is None else arrays
         self.own: set[int] = set()  # memory of parameters and buffers
         self.specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
 
     def placeholder(self, node: Node) -> bool:
-        """Take a parameter or a buffer; False for an input of the module."""
+        """Register a parameter or a buffer; False for an input of the module."""
         spec = self.specs[node.name]
         if spec.kind == InputKind.USER_INPUT:
             return False
@@ -117,7 +118,7 @@ class Constants:
         return True
 
     def fold(self, node: Node) -> None:
-        """Compute what depends on parameters alone."""
+        """Compute a call that depends only on parameters."""
         target: Any = node.target
         if target is operator.getitem:
             source, index = node.args
@@ -142,7 +143,7 @@ class Constants:
         return torch.zeros((), dtype=value.dtype).expand(value.shape)
 
     def array(self, node: Node, source: Node) -> np.ndarray:
-        """A constant that `node` reads, as float32, the same array each time; ValueError if not finite."""
+        """A constant that `node` reads, float32, the same array each time; ValueError if it is not finite."""
         tensor = self.tensors[source]
         if not tensor.is_floating_point():
             raise Unsupported(f"a constant is {tensor.dtype}")
@@ -150,11 +151,11 @@ class Constants:
         if key not in self.arrays:
             array = tensor.cpu().to(torch.float32).numpy()
             require_finite(self.paths.get(source, f"a constant of {where(node)} "), array)
-            self.arrays[key] = tensor, array  # the tensor too: its memory stays taken
+            self.arrays[key] = tensor, array  # keep the tensor too, so that its address is not reused
         return self.arrays[key][1]
 
     def grid(self, weight: Node, transposed: bool = False) -> GroupGrid | None:
-        """The attribute `weight_grid` of the module that owns the weight, of [N, K] also where that is
+        """The attribute `weight_grid` of the module that owns the weight; it is [N, K] even if the weight is
         transposed."""
         path, grid = self._said_of(weight, "weight_grid")
         if grid is None:
@@ -165,8 +166,8 @@ class Constants:
         meant = torch.from_numpy(grid.dequantise().astype(np.float32)).to(tensor.dtype)
         if not torch.equal(meant.T if transposed else meant, tensor.cpu()):
             raise ValueError(
-                f"weight_grid of {path!r} does not describe its weight any more; delete the attribute to "
-                "have the weight quantised anew"
+                f"weight_grid of {path!r} does not match its weight any more; delete the attribute to "
+                "have the weight quantised again"
             )
         return grid
 
@@ -179,7 +180,7 @@ class Constants:
         return form_asked
 
     def _said_of(self, weight: Node, attribute: str) -> tuple[str, Any]:
-        """The module that owns a weight, and what it says of it."""
+        """The path of the module that owns a weight, and an attribute of that module."""
         path, _, name = self.paths.get(weight, "").rpartition(".")
         return path, getattr(self.module.get_submodule(path), attribute, None) if name == "weight" else None
 
@@ -187,13 +188,10 @@ class Constants:
 def export_program(
     module: torch.nn.Module, inputs: tuple[Any, ...], keywords: Mapping[str, Any] | None = None
 ) -> torch.export.ExportedProgram:
-    """The program without decomposition; UnsupportedOperationError when torch cannot trace the module."""
+    """The program, without decomposition; UnsupportedOperationError if torch cannot trace the module."""
     try:
-        with (
-            quiet(),
-            plain_calls(),
-            torch.no_grad(),
-        ):  # so that a forward under no_grad changes nothing and is not wrapped
+        # Under no_grad, a forward under no_grad changes nothing and is not wrapped.
+        with quiet(), plain_calls(), torch.no_grad():
             return torch.export.export(module, inputs, dict(keywords or {}), strict=False)
     except Exception as error:  # torch.export documents no set of exceptions
         said, full = _gist(error)
@@ -201,8 +199,8 @@ def export_program(
 
 
 def _gist(error: Exception) -> tuple[str, str]:
-    """What an error of torch's says first, with the last line of the user's module that it was about, and
-    with the last line of any."""
+    """The first line of an error of torch, once with the last line of the user's module in the traceback, and
+    once with the last line outside torch."""
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if not frame.filename.startswith((TORCH_FOLDER, STREAMGEN_FOLDER))]
     own = [frame for frame in outside if not is_installed(frame.filename)]
@@ -216,7 +214,8 @@ def _gist(error: Exception) -> tuple[str, str]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Tensors of a trace are small: threads that wait for one another take thrice the time of the work."""
+    """Use one thread within a block: tensors of a trace are small, and threads that wait for each other take
+    three times as long as the work itself."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -227,8 +226,8 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def plain_attention() -> Iterator[None]:
-    """Without torch's fused blocks for inference, which are one call that says nothing, and without its look
-    at the values of a mask, which only tells whether a faster call would do."""
+    """Switch off torch's fused blocks for inference, which would be one opaque call, and its look at the values
+    of a mask, which only tells whether a faster call would do."""
     layers: Any = torch.nn.modules.transformer
     before = torch.backends.mha.get_fastpath_enabled(), layers._detect_is_causal_mask
     torch.backends.mha.set_fastpath_enabled(False)
@@ -248,19 +247,19 @@ def is_constant_call(node: Node, constants: Collection[Node]) -> bool:
 
 
 def shape(node: Node) -> torch.Size:
-    """Extents of the tensor that a node makes."""
+    """The shape of the tensor that a node computes."""
     return node.meta["val"].shape
 
 
 def module_path(node: Node) -> tuple[str, str]:
-    """Path and class of the module that a call stands in."""
+    """The path and the class of the module that makes a call."""
     stack = list((node.meta.get("nn_module_stack") or {"": ("", "")}).values())
     path, kind = stack[-1]
     return path, str(kind).rpartition(".")[2]
 
 
 def where(node: Node, wrapper: str = "") -> Place:
-    """The place of a call; `wrapper`, a module around the user's, is left out."""
+    """The place of a call; `wrapper`, a module around the user's module, is left out."""
     path, kind = module_path(node)
     if wrapper:
         path = f"{path}.".removeprefix(f"{wrapper}.")[:-1]

@@ -1,11 +1,11 @@
-"""Shapes by tracing: modules without values, on torch's meta device or made by transformers of a config.
+"""Shapes by tracing: modules without values, on torch's meta device or made by transformers from a config.
 
-Every parameter becomes a view of one number, which takes no memory, and stays one as far as the graph of
-kernels (`numbers.quantisation.is_uniform`). Buffers keep their values: masks and rotary frequencies decide
-what is computed.
+Every parameter becomes a view of one number, which takes no memory, and stays such a view down to the graph
+of kernels (`numbers.quantisation.is_uniform`). Buffers keep their values, because masks and rotary
+frequencies decide what is computed.
 
-Layers that are alike are traced twice and then repeated: their modules, shapes and numbers say after how many
-they are. Where the second pass through them is not the first again, all layers are traced.
+If layers are alike, two periods are traced and then repeated; their modules, shapes and numbers show the
+period. If the second period differs from the first in the trace, all layers are traced.
 """
 
 import copy
@@ -33,7 +33,7 @@ from streamgen.model.graph.logical import LogicalGraph, Repeat
 def shapes_of_module(
     model: Any, example_inputs: Any = None, longest: int = 1, context: int | None = None
 ) -> LogicalGraph:
-    """The graph of a module, on the meta device too; arguments and errors otherwise those of `import_any`."""
+    """The graph of a module, also on the meta device. Arguments and errors are those of `import_any`."""
     if isinstance(model, torch.nn.Module) and _is_without_values(model):
         config = getattr(model, "config", None)
         if hasattr(config, "get_text_config"):
@@ -43,14 +43,14 @@ def shapes_of_module(
 
 
 def _is_without_values(module: torch.nn.Module) -> bool:
-    """Whether some of a module is on the meta device."""
+    """Whether some tensor of a module is on the meta device."""
     return any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers()))
 
 
 def _with_stand_ins(module: torch.nn.Module) -> torch.nn.Module:
-    """The module, its parameters of the meta device replaced by views of one number, in place.
+    """Replace the parameters on the meta device by views of one number, in place; return the module.
 
-    ValueError for a buffer there, whose values nobody knows.
+    Raises ValueError for a buffer on the meta device, whose values are unknown.
     """
     for name, buffer in module.named_buffers():
         if buffer.is_meta:
@@ -58,7 +58,7 @@ def _with_stand_ins(module: torch.nn.Module) -> torch.nn.Module:
                 f"buffer {name} is on the meta device, so what the module computes is not known; build it "
                 "with its buffers in memory, as accelerate.init_empty_weights(include_buffers=False) does"
             )
-    stand_ins: dict[int, torch.nn.Parameter] = {}  # tied parameters stay one
+    stand_ins: dict[int, torch.nn.Parameter] = {}  # tied parameters stay tied
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is None or not parameter.is_meta:
@@ -73,8 +73,8 @@ def _with_stand_ins(module: torch.nn.Module) -> torch.nn.Module:
 def shapes_of_config(folder: Path, context: int | None = None) -> LogicalGraph:
     """The decoder that the config.json of a folder describes.
 
-    CheckpointError for one that transformers does not know, that has a field which is not known, or that is
-    no causal language model; MissingToolError says how to install it.
+    Raises CheckpointError if transformers does not know the config, if a field is unknown, or if it is not a
+    causal language model; MissingToolError says how to install transformers.
     """
     with needed("a config.json without weights"):
         from transformers import AutoConfig
@@ -105,7 +105,7 @@ def _graph(model: torch.nn.Module, context: int | None, name: str) -> LogicalGra
 
 
 def _tried(model: torch.nn.Module, context: int | None, name: str) -> LogicalGraph | None:
-    """The graph of a model with fewer layers than its config says; None when it does not run so."""
+    """The graph of a model with fewer layers than its config says; None if it does not run."""
     try:
         return import_decoder(model, context=context, name=name)
     except UnsupportedOperationError:
@@ -113,7 +113,8 @@ def _tried(model: torch.nn.Module, context: int | None, name: str) -> LogicalGra
 
 
 def _layers(model: torch.nn.Module) -> tuple[torch.nn.Module, str, int] | None:
-    """The list that holds all layers of the decoder: its owner, its name there, and how many they are."""
+    """The list that holds all layers of the decoder: its owner, its name in the owner, and the number of
+    layers."""
     count = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
     for owner in model.modules():
         for name, part in owner.named_children():
@@ -123,7 +124,8 @@ def _layers(model: torch.nn.Module) -> tuple[torch.nn.Module, str, int] | None:
 
 
 def _form(layer: torch.nn.Module) -> list[Any]:
-    """What tells one layer from another: classes, shapes, numbers and words, but for its own number."""
+    """Everything that distinguishes one layer from another: classes, shapes, numbers and texts, except its
+    own index."""
     return [
         (
             path,
@@ -145,7 +147,7 @@ def _said(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _period(forms: list[Any]) -> int:
-    """After how many layers they are the same again."""
+    """The number of layers after which the forms repeat."""
     return next(
         p for p in range(1, len(forms) + 1) if all(a == b for a, b in zip(forms, forms[p:], strict=False))
     )
@@ -170,7 +172,7 @@ def _model(config: Any) -> torch.nn.Module:
 
 
 def _repeated(graph: LogicalGraph | None, period: int, count: int) -> LogicalGraph | None:
-    """The graph with so many layers; None when its layers are not the same again after a period."""
+    """The graph with `count` layers; None if its layers do not repeat after a period."""
     if graph is None:
         return None
     repeats = [o for o in graph.operations if o.op.layers]
@@ -179,7 +181,7 @@ def _repeated(graph: LogicalGraph | None, period: int, count: int) -> LogicalGra
     layers = repeats[0].op.layers
     if len(layers) != 2 * period:
         return None
-    if [one.form() for one in layers[:period]] != [one.form() for one in layers[period:]]:
+    if [layer.form() for layer in layers[:period]] != [layer.form() for layer in layers[period:]]:
         return None
     more = Repeat(tuple(layers[index % period] for index in range(count)))
     operations = (replace(o, op=more) if o is repeats[0] else o for o in graph.operations)

@@ -1,8 +1,8 @@
-"""The curves of a node, held against its streams before any schedule relies on them.
+"""The curves of a node, checked against its streams before a schedule uses them.
 
 1. Every port that streams in the phase has a curve, and no other.
 2. A curve has as many tokens as the stream.
-3. Tokens move in rising cycles from 0 on: a port moves one token a cycle at most.
+3. Tokens move in rising cycles from 0 on: a port moves at most one token per cycle.
 """
 
 from collections.abc import Mapping
@@ -28,26 +28,27 @@ def curves_of(node: Node, phase: int) -> Mapping[str, Curve]:
 
 
 def curve_problems(curves: Mapping[str, Curve], tokens: Mapping[str, int]) -> list[str]:
-    """Which laws curves break, where the ports move so many tokens."""
+    """The laws that curves break, where `tokens` is the number of tokens of each port."""
     if set(curves) != set(tokens):
-        return [f"there are curves for {sorted(curves)}, the ports are {sorted(tokens)}"]
+        return [f"there are curves for {sorted(curves)}; the ports are {sorted(tokens)}"]
     problems = []
     for port, curve in curves.items():
         count = sum(prod(trip for trip, _ in loops) for _, loops in curve.pieces)
         if count != tokens[port]:
-            problems.append(f"{port}: the curve has {count} tokens, the stream {tokens[port]}")
+            problems.append(f"{port}: the curve has {count} tokens; the stream has {tokens[port]}")
         elif not _monotone(curve):
             cycles = curve.cycles()
             k = int(np.argmax(np.diff(cycles, prepend=-1) <= 0))
             ahead = f"after token {k - 1} in cycle {cycles[k - 1]}" if k else "before cycle 0"
             problems.append(
-                f"{port}: the curve is not monotone, token {k} moves in cycle {cycles[k]}, {ahead}"
+                f"{port}: the curve is not monotone: token {k} moves in cycle {cycles[k]}, {ahead}"
             )
     return problems
 
 
 def _monotone(curve: Curve) -> bool:
-    """Decided piece by piece: a loop must step over all that the loops inside of it take."""
+    """Whether cycles rise, checked piece by piece: a loop must step over everything that its inner loops
+    take."""
     last = -1
     for first, loops in curve.pieces:
         if first <= last:

@@ -1,12 +1,12 @@
-"""Interpreters of logical graphs: floats of numpy, or the arithmetic of the hardware bit for bit.
+"""Interpreters of logical graphs: in numpy floats, or bit for bit in the arithmetic of the hardware.
 
     outputs, state = reference(graph)({"ids": ids})                      a text begins
     outputs, state = reference(graph)({"ids": more}, position=len(ids), state=state)
 
-A pass works on rows of tokens at positions p ... p + T - 1. What it leaves for the next pass (keys and
-values) is its state, a value: the one that is given stays as it is, so that any pass may be run again.
-Results do not depend on how a text is split into passes, but for what `operations.exact_attention` says.
-An interrupted pass leaves nothing behind.
+A pass works on rows of tokens at positions p ... p + T - 1. Its state, the keys and values for the next pass,
+is a new value; the state given to a pass is not changed, so any pass may be run again. Results do not depend
+on how a text is split into passes, with the exception described in `operations.exact_attention`. An
+interrupted pass leaves no state.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,7 +21,8 @@ from streamgen.text.prompt import require_integers
 
 
 class Interpreter:
-    """A graph whose operations are computed by functions of (run, *inputs), which `function` makes once."""
+    """A graph whose operations are computed by functions of (run, *inputs); `function` makes each of them
+    once."""
 
     def __init__(
         self, graph: LogicalGraph, function: Callable[[Operator], Callable[..., Any]], dtype: Any
@@ -38,11 +39,11 @@ class Interpreter:
         every_row: bool = False,
         outputs: Collection[str] | None = None,
     ) -> tuple[dict[str, np.ndarray], State]:
-        """Outputs by name, and the state behind the pass. inputs: arrays [tokens, features], ids [tokens].
+        """Outputs by name, and the state after the pass. inputs: arrays [tokens, features], ids [tokens].
 
-        outputs: those that are wanted, None: all; operations that none of them depends on are left out.
-        ValueError for inputs that are missing, unknown, of another shape or beyond the context, and for a
-        state that does not reach the position; TypeError unless ids are integers.
+        outputs: names of the wanted outputs, None for all; operations that none of them needs are left out.
+        Raises ValueError for inputs that are missing, unknown, of another shape or beyond the context, and
+        for a state that does not reach the position; TypeError unless ids are integers.
         """
         graph = self.graph
         wanted = graph.outputs if outputs is None else tuple(outputs)
@@ -70,11 +71,11 @@ class Interpreter:
             given[value.name] = array if value.kind == "ids" else array.astype(self._dtype)
         run = Run(tokens, position, state or {}, every_row, self._dtype)
         results = self._evaluate(graph, wanted, run, given, "")
-        found = {}
+        outputs_by_name = {}
         for name in wanted:
             rows = tokens if graph.shapes[name].rows in ("tokens", "every") else len(results[name])
-            found[name] = np.broadcast_to(results[name], (rows, results[name].shape[1])).copy()
-        return found, {**run.state, **run.kept}
+            outputs_by_name[name] = np.broadcast_to(results[name], (rows, results[name].shape[1])).copy()
+        return outputs_by_name, {**run.state, **run.kept}
 
     def _evaluate(
         self, graph: LogicalGraph, wanted: Sequence[str], run: Run, values: dict[str, Any], prefix: str
@@ -85,8 +86,8 @@ class Interpreter:
             if operation.op.layers:
                 for index, layer in enumerate(operation.op.layers):
                     own = dict(zip((value.name for value in layer.inputs), operands, strict=True))
-                    found = self._evaluate(layer, layer.outputs, run, own, f"{path}[{index}].")
-                    operands = [found[name] for name in layer.outputs]
+                    layer_results = self._evaluate(layer, layer.outputs, run, own, f"{path}[{index}].")
+                    operands = [layer_results[name] for name in layer.outputs]
                     run.forget()
                 results: Any = operands
             else:
@@ -98,10 +99,11 @@ class Interpreter:
 
 
 def reference(graph: LogicalGraph, dtype: Any = np.float64) -> Interpreter:
-    """The meaning of a graph, without any rounding of ours; float32 is twice as fast, and less exact."""
+    """Computes a graph without any rounding of the hardware; float32 is twice as fast as float64, and less
+    exact."""
     return Interpreter(graph, lambda op: op.reference, dtype)
 
 
 def exact(graph: LogicalGraph) -> Interpreter:
-    """What accelerators of a quantised graph compute, bit for bit: f24 values as float32."""
+    """Computes a quantised graph as accelerators do, bit for bit: f24 values as float32."""
     return Interpreter(graph, lambda op: op.exact(), np.float32)

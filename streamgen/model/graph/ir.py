@@ -1,17 +1,16 @@
 """Graphs of kernels: frozen values that passes take and return.
 
-A node is a kernel's Params (what is built) with its bounds in every phase (what it does there). An
-edge joins an output port to an input port; the order in which its tiles stream is not stored, it
-follows from the producer's params and bounds. A tensor is an array in external memory, read or written
-through a memory port of a node (`streamgen.contract.memory_ports`): a load or a store has one, others may
-have several.
+A node is a kernel's Params (the hardware) with its bounds in every phase (the work there). An edge joins an
+output port to an input port. The order of its tiles is not stored: it follows from the producer's params and
+bounds. A tensor is an array in external memory that a node reads or writes through a memory port
+(`streamgen.contract.memory_ports`); a load or a store has one such port, other nodes may have several.
 
-Phases follow one another in sections, and a section may be walked several times, for a layer of a model each
-time. Nodes do the same in every walk, but for bounds that grow (`Node.steps`): the place of the layer's
-weights, the number of the layer.
+Phases follow one another in sections. A section may be walked several times, for example once for each layer
+of a model. Nodes do the same in every walk, except for bounds that grow (`Node.steps`), such as the place of
+the layer's weights and the number of the layer.
 
-A graph is concrete: its bounds are numbers. What changes from run to run (the number of tokens, the
-position of the first) gives another graph of the same structure, same params, other bounds.
+A graph is concrete: its bounds are numbers. A run with another number of tokens, or another first position,
+has another graph with the same structure, the same params and other bounds.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class Port:
 
 @dataclass(frozen=True)
 class Node:
-    """A kernel with its bounds in each phase; None where the node rests.
+    """A kernel with its bounds in each phase; None in a phase in which the node rests.
 
-    steps: bounds that grow by so much from each walk of a section to the next.
+    steps: for growing bounds, the increment from each walk of a section to the next.
     """
 
     name: str
@@ -51,21 +50,21 @@ class Node:
     steps: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, phase: int, walk: int) -> Bounds | None:
-        """The bounds of a phase in a walk of its section; None where the node rests."""
+        """The bounds of a phase in a walk of its section; None if the node rests."""
         bounds = self.bounds[phase]
         if bounds is None or not walk:
             return bounds
         return {**bounds, **{name: bounds[name] + walk * step for name, step in self.steps.items()}}
 
     def lasting(self, phase: int) -> Hashable:
-        """The bounds of a phase that are the same in all walks; None where the node rests."""
+        """The bounds of a phase that are the same in all walks; None if the node rests."""
         bounds = self.bounds[phase]
         if bounds is None:
             return None
         return tuple(sorted((name, value) for name, value in bounds.items() if name not in self.steps))
 
     def described(self, phase: int, walk: int) -> Mapping[str, int] | None:
-        """The values of its descriptor in a phase and a walk; None where the node rests."""
+        """The values of its descriptor in a phase and a walk; None if the node rests."""
         key = phase, walk
         if key not in self._descriptors:
             bounds = self.at(phase, walk)
@@ -77,11 +76,11 @@ class Node:
         return {}
 
     def inputs(self, phase: int) -> Mapping[str, ITensor]:
-        """ITensor of each input port in a phase; empty where the node rests."""
+        """The ITensor of each input port in a phase; empty if the node rests."""
         return self._streams[phase][0]
 
     def outputs(self, phase: int) -> Mapping[str, ITensor]:
-        """ITensor of each output port in a phase; empty where the node rests."""
+        """The ITensor of each output port in a phase; empty if the node rests."""
         return self._streams[phase][1]
 
     @cached_property
@@ -101,12 +100,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """A stream from an output port to an input port, through a FIFO of `depth` tokens (None: not sized).
+    """A stream from an output port to an input port, through a FIFO of `depth` tokens (None: not sized yet).
 
-    boundaries: of SLRs between its ends, 0 until nodes are placed.
-    back: the edge closes a cycle. Its depth is given, no pass computes it. What it carries may be read in a
-    later walk: the tokens of the n-th walk in which the source sends go to the n-th in which the target
-    reads.
+    boundaries: the number of SLR boundaries between its ends; 0 until nodes are placed. back: the edge closes
+    a cycle. Its depth is given, and no pass computes it. Its tokens may be read in a later walk: the tokens
+    of the n-th walk in which the source sends go to the n-th walk in which the target reads.
     """
 
     source: Port
@@ -122,14 +120,14 @@ class Edge:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """An array in external memory behind a memory port of a node.
+    """An array in external memory at a memory port of a node.
 
-    role: "input", "output", "constant", "state" (what a run leaves for the next one) or "spill" (what a phase
-    leaves for a later one). shape: the logical shape, <= the padded shape of its ITensor. channel: the memory
-    channel. data: of constants, in the padded shape, one after the other for the walks of a section. itensor:
-    in which order it lies in memory, if not in that in which the node streams it; a state or a spill has one.
-    Nodes that share one have tensors of one `buffer` (default: the name). phase: of a constant that a node
-    reads in that phase only.
+    role: "input", "output", "constant", "state" (kept from one run to the next) or "spill" (kept from one
+    phase to a later phase). shape: the logical shape, <= the padded shape of its ITensor. channel: the memory
+    channel. data: of constants, in the padded shape, one array for each walk of a section. itensor: the order
+    in memory, if it differs from the order in which the node streams the tensor; a state or a spill has one.
+    Nodes that share a buffer have tensors with the same `buffer` (default: the name). phase: of a constant
+    that a node reads only in that phase.
     """
 
     name: str
@@ -145,11 +143,11 @@ class Tensor:
 
     @property
     def place(self) -> str:
-        """Name of the buffer in memory, but for constants, which share one a channel."""
+        """The name of the buffer in memory, except for constants, which share one buffer per channel."""
         return self.buffer or self.name
 
     def walks(self, itensor: ITensor) -> int:
-        """How many arrays in the order of `itensor` the data of a constant holds."""
+        """The number of arrays in the order of `itensor` in the data of a constant."""
         assert self.data is not None
         return len(self.data) if self.data.ndim > itensor.rank else 1
 
@@ -158,7 +156,8 @@ class Tensor:
 class Graph:
     """A named graph; nodes in topological order.
 
-    sections: how many phases belong to each and how often it is walked; one walk of all when not given.
+    sections: (number of phases, number of walks) of each section; by default all phases are one section,
+    walked once.
     """
 
     name: str
@@ -183,31 +182,32 @@ class Graph:
         return sum(multipliers(node.params) for node in self.nodes)
 
     def walked(self) -> Iterator[tuple[range, int]]:
-        """The phases of each section, and how often they are walked."""
+        """The phases of each section, and the number of its walks."""
         first = 0
         for phases, walks in self.sections or ((self.phases, 1),):
             yield range(first, first + phases), walks
             first += phases
 
     def steps(self) -> Iterator[tuple[int, int]]:
-        """Phase and walk, in the order in which a run takes them."""
+        """(phase, walk) in the order of a run."""
         for phases, walks in self.walked():
             yield from ((phase, walk) for walk in range(walks) for phase in phases)
 
     def node(self, name: str) -> Node:
-        """The node of that name; GraphError when there is none."""
+        """The node with a name; GraphError if there is none."""
         try:
             return self.by_name[name]
         except KeyError:
             raise GraphError(f"graph {self.name!r} has no node {name!r}") from None
 
     def itensor(self, edge: Edge, phase: int) -> ITensor | None:
-        """In which order tiles stream on an edge in a phase; None where the edge rests."""
+        """The order in which tiles stream on an edge in a phase; None if the edge rests."""
         return self.node(edge.source.node).outputs(phase).get(edge.source.name)
 
     def deliveries(self, edge: Edge) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """Phase and walk in which the source sends, with those in which the target reads that; a back edge
-        that sends and reads in different numbers of walks has some on one side only, which are left out."""
+        """Each (phase, walk) in which the source sends, with the (phase, walk) in which the target reads
+        that. If the two ends of a back edge are used in different numbers of walks, walks without a
+        counterpart are left out."""
         if edge not in self._delivered:
             self._delivered[edge] = self._deliveries(edge)
         return self._delivered[edge]
@@ -225,14 +225,16 @@ class Graph:
         return list(zip(sends, reads, strict=False))
 
     def pairs(self, edge: Edge) -> list[tuple[int, int]]:
-        """Phase in which the source sends, with that in which the target reads it; each pair once."""
+        """Each phase in which the source sends, with the phase in which the target reads that; each pair
+        once."""
         if edge.back:
             return list(dict.fromkeys((sent, read) for (sent, _), (read, _) in self.deliveries(edge)))
         source = self.node(edge.source.node)
         return [(phase, phase) for phase in range(self.phases) if edge.source.name in source.outputs(phase)]
 
     def tensor_itensor(self, tensor: Tensor) -> ITensor:
-        """In which order a tensor lies in memory: its own, or as its node streams it in the first phase."""
+        """The order of a tensor in memory: its own, or that in which its node streams it in the
+        first phase."""
         if tensor.itensor is not None:
             return tensor.itensor
         node = self.node(tensor.node)
@@ -269,8 +271,8 @@ class Graph:
         return replace(self, edges=edges)
 
     def with_boundaries(self, crossings: Mapping[str, int]) -> Graph:
-        """The same graph with the boundaries that its edges cross, by name; those not named cross none. A
-        given depth of an edge that crosses some is 2 at least."""
+        """The same graph with the number of boundaries that each edge crosses, by edge name; 0 for edges not
+        named. A given depth of an edge that crosses a boundary is at least 2."""
         edges = []
         for edge in self.edges:
             if boundaries := crossings.get(edge.name, 0):
@@ -292,13 +294,13 @@ class Graph:
             for edge in self.outputs_of(node.name):
                 depth = "" if edge.depth is None else f", depth {edge.depth}"
                 for phase in range(self.phases):
-                    it = self.itensor(edge, phase)
-                    if it is not None:
-                        yield f"    .{edge.source.name} -> {edge.target}: {it}{depth}"
+                    itensor = self.itensor(edge, phase)
+                    if itensor is not None:
+                        yield f"    .{edge.source.name} -> {edge.target}: {itensor}{depth}"
 
 
 def kind_of(params: KernelParams) -> str:
-    """What a kernel is, and which function it computes where it has a choice: `Unary[silu]`."""
+    """The kind of a kernel, with its function if it has a choice: `Unary[silu]`."""
     said = [getattr(params, name, None) for name in ("function", "operation")]
-    functions = "".join(f"[{one}]" for one in said if isinstance(one, str))
+    functions = "".join(f"[{choice}]" for choice in said if isinstance(choice, str))
     return type(params).__name__.removesuffix("Params") + functions

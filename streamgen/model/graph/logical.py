@@ -1,14 +1,14 @@
-"""The logical graph: what a model computes, before anything is said about hardware.
+"""The logical graph: the computation of a model, without any decision about hardware.
 
-A graph is a list of operations in order, each making one value or several. A value is a matrix [rows,
-features]; its rows are the tokens of a pass, one row of them, or all positions of a text so far (`Shape`).
-Heads, halves and slices are operations on features. What repeats, layer by layer, is a `Repeat`: graphs that
-are alike but for their constants.
+A graph is a list of operations in order; each computes one value or several. A value is a matrix [rows,
+features]. Its rows are the tokens of a pass, one row of them, or all positions of a text so far (`Shape`).
+Heads, halves and slices are operations on features. Repeated layers are a `Repeat`: graphs that are alike
+except for their constants.
 
-An operation (`model.operations`, a file each) says its shape law, what it means in float64 (`reference`),
-what the hardware makes of it bit for bit (`exact`), what of it is quantised and how (`quantised`), and which
-kernels compute it (`bind`). `graph.interpret` runs a graph in either arithmetic. No operation knows another,
-and passes over graphs know operations by their traits alone (`Operator`).
+An operation (`model.operations`, one file each) defines its shape law, its result in float64 (`reference`),
+the exact result of the hardware (`exact`), what is quantised and how (`quantised`), and the kernels that
+compute it (`bind`). `graph.interpret` runs a graph in either arithmetic. No operation knows another one, and
+passes over graphs know operations only by their traits (`Operator`).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Rows = Literal["tokens", "positions", "one", "every"]
 Padding = Literal["none", "alike", "own"]
 Exact = Callable[..., Any]
 Form = tuple[type, tuple[tuple[str, Hashable], ...]]
-"""A class, and what its fields have in common by name."""
+"""The form of an operation: a class, and by name the properties that alike operations share."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a value looks like.
+    """The shape of a value.
 
-    features: elements of a row. rows: "tokens" of a pass, "positions" of the text up to the pass's last
-    token, "one" row of a pass, or "every": one row that stands for every token. kind: "real", or "ids",
-    which are integers.
+    features: the number of elements of a row. rows: "tokens" of a pass, "positions" of the text up to the
+    pass's last token, "one" row of a pass, or "every": one row that stands for every token. kind: "real", or
+    "ids", which are integers.
     """
 
     features: int
@@ -67,66 +67,66 @@ class Matmul(Protocol):
 
     @property
     def integers(self) -> QuantisedWeight:
-        """The quantised weight; GraphError when it is not quantised."""
+        """The quantised weight; GraphError if it is not quantised."""
 
     @property
     def floats(self) -> np.ndarray:
-        """The weight as numbers [N, K]; of a quantised one those that its integers stand for."""
+        """The weight as numbers [N, K]; for a quantised weight the values of its integers."""
 
     @property
     def wanted(self) -> str | None:
-        """The weight format that keeps what the checkpoint has; None: floats, which no format keeps."""
+        """The weight format that keeps the checkpoint's weights; None for floats, which no format keeps."""
 
     def is_fitted(self, numbers: Numbers, path: str) -> bool:
-        """Whether its floats are to be fitted to 4 bits, for want of a grid of their own."""
+        """Whether its floats must be fitted to 4 bits, because they have no grid of their own."""
 
     def with_weight(self, weight: QuantisedWeight) -> Operator:
-        """The operation with integers in place of its floats."""
+        """The operation with integers instead of floats."""
 
 
 class AttentionHeads(Protocol):
-    """Query heads that attend over the rows of keys and values: inputs 1 and 2 of the operation."""
+    """Query heads that attend over the rows of keys and values, which are inputs 1 and 2 of the operation."""
 
     @property
     def heads(self) -> int:
-        """Of queries."""
+        """The number of query heads."""
 
     @property
     def kv_heads(self) -> int:
-        """Of keys and of values."""
+        """The number of heads of keys and of values."""
 
     @property
     def head_dim(self) -> int:
-        """Features of a head."""
+        """The number of features of a head."""
 
     @property
     def group(self) -> int:
-        """Query heads that share a head of keys."""
+        """The number of query heads that share a head of keys."""
 
     @property
     def p_bits(self) -> int:
-        """Of the integers of the softmax."""
+        """Bits of the integers of the softmax."""
 
 
 class Operator(ABC):
-    """What an operation does; frozen dataclasses with constants as arrays.
+    """The computation of an operation; subclasses are frozen dataclasses with constants as arrays.
 
-    Passes ask its traits, never its class. An operation that says nothing gets what is right for every
-    operation but one whose rows depend on one another; a trait lets a pass do more with it.
+    Passes read its traits, never its class. The default of each trait is right for every operation whose rows
+    do not depend on each other; a trait allows a pass to do more with the operation.
 
-    arity: values that it reads. results: names of the values it makes, () for one that has the operation's
-    own name. layers: graphs that are walked one after the other in its place (`Repeat`).
+    arity: the number of values that it reads. results: names of its values; () for one value with the
+    operation's own name. layers: graphs that are walked one after the other in its place (`Repeat`).
 
     mixes_tokens: whether a row of a result depends on other rows. row_wise: whether a row of each result
-    depends on the same row of the inputs alone, wherever it lies in the text, and `bind` takes any number of
-    rows; rows that nothing reads are then not computed. takes_last_row: whether the result is the last row of
-    the pass. keeps_state: whether rows of all positions stay in memory from pass to pass (`Site.caches`); the
-    result is then read in the phase that fills it. is_constant: whether the result is a row that is known
-    before a run.
+    depends only on the same row of the inputs, independent of its place in the text, and `bind` accepts any
+    number of rows; rows that nothing reads are then not computed. takes_last_row: whether the result is the
+    last row of the pass. keeps_state: whether rows of all positions stay in memory from pass to pass
+    (`Site.caches`); the result is then read in the phase that fills it. is_constant: whether the result is a
+    row that is known before a run.
 
-    padding: of rows, so that any size tiles. "none": `bind` takes and gives rows without padding. "alike":
-    inputs and results have the same, zeros or what the operation makes of zeros. "own": each value has its
-    own, and `bind` cuts and fills rows (`Site.fit`, `Site.extent`).
+    padding: of rows, so that any size can be tiled. "none": `bind` takes and returns rows without padding.
+    "alike": inputs and results have the same padding, which holds zeros or the operation's results for zeros.
+    "own": each value has its own, and `bind` cuts and fills rows (`Site.fit`, `Site.extent`).
     """
 
     arity: ClassVar[int] = 1
@@ -141,60 +141,62 @@ class Operator(ABC):
 
     @property
     def elementwise(self) -> str | None:
-        """The unit of `kernels.elementwise` that each element goes through, where an element of the result
-        depends on the same element of each input alone."""
+        """The unit of `kernels.elementwise` that computes each element, if an element of the result depends
+        only on the same element of each input."""
         return None
 
     @property
     def matmul(self) -> Matmul | None:
-        """The product that `Site.matmul` computes of the only input."""
+        """The product of the only input that `Site.matmul` computes."""
         return None
 
     @property
     def attention(self) -> AttentionHeads | None:
-        """The heads, where it is attention."""
+        """The heads, if the operation is an attention."""
         return None
 
     @property
     def vocabulary(self) -> int | None:
-        """Ids that it looks up are below it."""
+        """The limit of the ids that it looks up."""
         return None
 
     @property
     def in_memory(self) -> StoredTable | None:
-        """The table whose rows it looks up."""
+        """The table in which it looks up rows."""
         return None
 
     def pieces(self, tile: int, operand: int = 0) -> int:
-        """In how many pieces rows of an operand come where a matmul makes them in tiles of so many features:
-        the first pieces of all rows before the second ones; 1 where whole rows are taken."""
+        """The number of pieces in which rows of an operand come if a matmul makes them in tiles of that many
+        features: the first pieces of all rows before the second ones; 1 if whole rows are taken."""
         return 1
 
     @abstractmethod
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
-        """Shapes of the results; GraphError when the inputs do not fit."""
+        """Shapes of the results; GraphError if the inputs do not fit."""
 
     @abstractmethod
     def reference(self, run: Run, *inputs: np.ndarray) -> Any:
-        """The result, or a tuple of several, in the arithmetic of the run: floats of `run.dtype`."""
+        """The result, or a tuple of several results, in the arithmetic of the run: floats of `run.dtype`."""
 
     @abstractmethod
     def exact(self) -> Exact:
-        """What computes (run, *inputs) in the arithmetic of the hardware: f24 values as float32."""
+        """A function of (run, *inputs) that computes in the arithmetic of the hardware: f24 values as
+        float32."""
 
     def quantised(self, numbers: Numbers, path: str) -> Operator:
-        """The operation with its weights on the grid of the hardware; ValueError when they cannot be."""
+        """The operation with its weights on the grid of the hardware; ValueError if that is impossible."""
         return self
 
     def bind(self, site: Any, *inputs: Any) -> tuple[Any, ...]:
-        """Ask the site (`operations.site`) for the kernels that compute it, in one phase; the results.
+        """Ask the site (`operations.site`) for the kernels that compute the operation in one phase; return
+        the results.
 
-        GraphError for what no kernel computes.
+        Raises GraphError for an operation that no kernel computes.
         """
         raise GraphError(f"no kernel computes {self}")
 
     def form(self) -> Form:
-        """What operations that are alike have in common: everything but the values of their constants."""
+        """The common part of operations that are alike: everything except the values of their constants."""
         return _fields(self)
 
 
@@ -231,7 +233,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Operation:
-    """name = op(inputs); `where` is the place in the model, for messages."""
+    """name = op(inputs). where: the place in the model, for messages."""
 
     name: str
     op: Operator
@@ -240,23 +242,23 @@ class Operation:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Names of the values it makes."""
+        """Names of the values that it computes."""
         results = self.op.results
         return tuple(f"{self.name}_{result}" for result in results) if results else (self.name,)
 
     @property
     def place(self) -> str:
-        """How messages name it."""
+        """The operation as messages name it."""
         return f"{self.name!r}" + (f" ({self.where})" if self.where else "")
 
 
 @dataclass(frozen=True)
 class LogicalGraph:
-    """Operations in order; verified when made (GraphError): names once and before their use, shapes that fit,
-    nothing without effect, outputs that an operation computes.
+    """Operations in order. The constructor verifies (GraphError) that names are unique and defined before
+    their use, that shapes fit, that nothing is unused, and that an operation computes each output.
 
-    context: positions that a text may have; 0 when nothing depends on positions. requested: outputs that a
-    run writes only when it is asked for them.
+    context: positions that a text may have; 0 if nothing depends on positions. requested: outputs that a run
+    writes only on request.
     """
 
     inputs: tuple[Input, ...]
@@ -269,7 +271,7 @@ class LogicalGraph:
     def __post_init__(self) -> None:
         if self.context < 0:
             raise GraphError(f"the context is {self.context} positions; 0 or more are needed")
-        _ = self.shapes  # which checks every operation
+        _ = self.shapes  # this checks every operation
         used = {*self.outputs, *(name for operation in self.operations for name in operation.inputs)}
         computed = {name for operation in self.operations for name in operation.values}
         for name in (*self.outputs, *self.requested):
@@ -284,7 +286,7 @@ class LogicalGraph:
 
     @cached_property
     def shapes(self) -> Mapping[str, Shape]:
-        """Shape of every value."""
+        """The shape of every value."""
         shapes: dict[str, Shape] = {}
 
         def add(name: str, shape: Shape) -> None:
@@ -305,15 +307,15 @@ class LogicalGraph:
             if len(operation.inputs) != operation.op.arity:
                 raise GraphError(f"{operation.place}: {operation.op} takes {operation.op.arity} values")
             try:
-                found = operation.op.shapes(*(shapes[name] for name in operation.inputs))
+                result_shapes = operation.op.shapes(*(shapes[name] for name in operation.inputs))
             except GraphError as error:
                 raise GraphError(f"{operation.place}: {error}") from None
-            for name, shape in zip(operation.values, found, strict=True):
+            for name, shape in zip(operation.values, result_shapes, strict=True):
                 add(name, shape)
         return shapes
 
     def features(self, name: str) -> int:
-        """Elements of a row of a value."""
+        """The number of elements of a row of a value."""
         return self.shapes[name].features
 
     @cached_property
@@ -323,15 +325,15 @@ class LogicalGraph:
 
     def needed(self, names: Collection[str]) -> tuple[Operation, ...]:
         """The operations that some of these values depend on."""
-        wanted, found = set(names), []
+        wanted, needed = set(names), []
         for operation in reversed(self.operations):
             if not wanted.isdisjoint(operation.values):
                 wanted.update(operation.inputs)
-                found.append(operation)
-        return tuple(reversed(found))
+                needed.append(operation)
+        return tuple(reversed(needed))
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, Operation]]:
-        """Every operation that has no layers, with its path: `head`, `layers[3].q`."""
+        """Every operation without layers, with its path: `head`, `layers[3].q`."""
         for operation in self.operations:
             if operation.op.layers:
                 for index, layer in enumerate(operation.op.layers):
@@ -340,25 +342,27 @@ class LogicalGraph:
                 yield f"{prefix}{operation.name}", operation
 
     def matmuls(self) -> Iterator[tuple[str, Matmul]]:
-        """The matmul of every operation that is one, with its path."""
-        found = ((path, operation.op.matmul) for path, operation in self.walk())
-        return ((path, matmul) for path, matmul in found if matmul is not None)
+        """The matmul of every operation that has one, with its path."""
+        matmuls = ((path, operation.op.matmul) for path, operation in self.walk())
+        return ((path, matmul) for path, matmul in matmuls if matmul is not None)
 
     @property
     def mixes_tokens(self) -> bool:
-        """Whether all tokens of a sequence belong together, in one pass or with what passes leave."""
+        """Whether all tokens of a sequence belong together, in one pass or through the state
+        between passes."""
         return any(operation.op.mixes_tokens for _, operation in self.walk())
 
     def op(self, path: str) -> Any:
-        """What the operation at a path does; GraphError when there is none."""
-        for found, operation in self.walk():
-            if found == path:
+        """The `op` of the operation at a path; GraphError if there is none."""
+        for name_path, operation in self.walk():
+            if name_path == path:
                 return operation.op
         known = ", ".join(name for name, _ in self.walk())
-        raise GraphError(f"there is no operation {path!r}, only {known}")
+        raise GraphError(f"there is no operation {path!r}; there are {known}")
 
     def map(self, change: Callable[[str, Operation], Operator], prefix: str = "") -> LogicalGraph:
-        """The same graph with what every operation does changed; `change` gets its path and what it was."""
+        """The same graph with the `op` of every operation changed; `change` gets the path and the
+        operation."""
 
         def changed(operation: Operation) -> Operator:
             path = f"{prefix}{operation.name}"
@@ -368,7 +372,8 @@ class LogicalGraph:
         return replace(self, operations=tuple(replace(o, op=changed(o)) for o in self.operations))
 
     def quantised(self, numbers: Numbers) -> LogicalGraph:
-        """The graph with its weights on the grids of the hardware. ValueError names one that cannot be."""
+        """The graph with its weights on the grids of the hardware. ValueError names a weight for which that
+        is impossible."""
 
         def one(path: str, operation: Operation) -> Operator:
             try:
@@ -380,7 +385,7 @@ class LogicalGraph:
         return self.map(one)
 
     def form(self) -> Hashable:
-        """What graphs that are alike have in common."""
+        """The common part of graphs that are alike."""
         return self.inputs, tuple((o.name, o.op.form(), o.inputs) for o in self.operations), self.outputs
 
     def __str__(self) -> str:
@@ -389,9 +394,9 @@ class LogicalGraph:
     def _lines(self, indent: str = "") -> Iterator[str]:
         yield f"{indent}inputs " + ", ".join(map(str, self.inputs))
         for operation in self.operations:
-            made = ", ".join(f"{name}: {self.features(name)}" for name in operation.values)
+            results = ", ".join(f"{name}: {self.features(name)}" for name in operation.values)
             where = f"  # {operation.where}" if operation.where else ""
-            yield f"{indent}{made} = {operation.op}({', '.join(operation.inputs)}){where}"
+            yield f"{indent}{results} = {operation.op}({', '.join(operation.inputs)}){where}"
             if isinstance(operation.op, Repeat):
                 for layer in operation.op.layers[: operation.op.period]:
                     yield from layer._lines(indent + "  ")
@@ -400,10 +405,10 @@ class LogicalGraph:
 
 @dataclass(frozen=True, eq=False)
 class Repeat(Operator):
-    """Layers, one after the other: what one gives the next one takes, in the order of its inputs.
+    """Layers, one after the other: the outputs of a layer are the inputs of the next, in order.
 
-    Layers that are `period` apart are alike; the first `period` are the body of the repetition, which is
-    walked as often as it is there whole. The `rest` behind them are the beginning of a body.
+    Layers that are `period` apart are alike. The first `period` layers are the body of the repetition, which
+    is walked once for each complete copy. The `rest` after the last complete copy is the beginning of a body.
     """
 
     layers: tuple[LogicalGraph, ...] = field()  # without the default of `Operator`
@@ -412,12 +417,12 @@ class Repeat(Operator):
         if not self.layers:
             raise GraphError("a repetition needs at least one layer")
         for index, layer in enumerate(self.layers):
-            if (found := len(layer.outputs)) != len(layer.inputs):
-                raise GraphError(f"layers[{index}] has {len(layer.inputs)} inputs and {found} outputs")
+            if (outputs := len(layer.outputs)) != len(layer.inputs):
+                raise GraphError(f"layers[{index}] has {len(layer.inputs)} inputs and {outputs} outputs")
             for value, output in zip(layer.inputs, layer.outputs, strict=True):
-                if (made := layer.shapes[output]) != value.shape:
+                if (shape := layer.shapes[output]) != value.shape:
                     raise GraphError(
-                        f"layers[{index}] gives {made} for {value.name!r}; the next one takes {value.shape}"
+                        f"layers[{index}] gives {shape} for {value.name!r}; the next one takes {value.shape}"
                     )
             if tuple(v.shape for v in layer.inputs) != tuple(v.shape for v in self.layers[0].inputs):
                 raise GraphError(f"layers[{index}] takes other values than layers[0]")
@@ -432,29 +437,30 @@ class Repeat(Operator):
 
     @cached_property
     def period(self) -> int:
-        """Layers of the body: the fewest after which all repeats, or all where that is less than twice."""
+        """The number of layers of the body: the fewest after which all layers repeat, or all layers if these
+        are less than two bodies."""
         forms = [layer.form() for layer in self.layers]
         count = len(forms)
         return next((p for p in range(1, count // 2 + 1) if forms[p:] == forms[:-p]), count)
 
     @property
     def walks(self) -> int:
-        """How often the body is walked."""
+        """The number of walks of the body."""
         return len(self.layers) // self.period
 
     @property
     def rest(self) -> tuple[LogicalGraph, ...]:
-        """The layers behind the last whole body."""
+        """The layers after the last complete body."""
         return self.layers[self.walks * self.period :]
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         for given, value in zip(inputs, self.layers[0].inputs, strict=True):
             if given != value.shape:
-                raise GraphError(f"layers take {value.shape} as {value.name!r}, they are given {given}")
+                raise GraphError(f"layers take {value.shape} as {value.name!r}; they are given {given}")
         return inputs
 
     def map(self, change: Callable[[str, Operation], Operator], path: str) -> Repeat:
-        """Its layers, changed."""
+        """The repetition with its layers changed."""
         layers = enumerate(self.layers)
         return replace(self, layers=tuple(layer.map(change, f"{path}[{k}].") for k, layer in layers))
 

@@ -1,4 +1,4 @@
-"""What the explorer is asked and what it answers: unroll of matmuls, widths of vector kernels, padding."""
+"""The question to the explorer and its answer: unroll of matmuls, widths of vector kernels, padding."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,9 +10,10 @@ from streamgen.numbers.weights import WeightFormat
 
 @dataclass(frozen=True, kw_only=True)
 class LinearShape:
-    """What the explorer knows of a matmul: name[T, n] = reads[T, k] W^T; level = matmuls before it on a path.
+    """A matmul for the explorer: name[T, n] = reads[T, k] W^T. level: the number of matmuls before it on a
+    path.
 
-    form: of its weights. group: weights that share a scale; None: one scale a row. path: of the module.
+    form: of its weights. group: weights that share a scale; None: one scale per row. path: of the module.
     bias: whether an addition follows.
     """
 
@@ -29,9 +30,8 @@ class LinearShape:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorShape:
-    """An elementwise operation. operands: values, without constants; the result comes in the order of the
-    first. function: what each element goes through.
-    """
+    """An elementwise operation. operands: values, without constants; the result has the order of the first.
+    function: applied to each element."""
 
     name: str
     features: int
@@ -60,8 +60,8 @@ class LinearPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A design that the search has looked at: cycles of one and of the most tokens in closed form. group:
-    designs that follow from one another, in order. what: the factors that changed."""
+    """A design that the search has evaluated: cycles of one token and of the most tokens in closed form.
+    group: designs that follow from one another, in order. what: the factors that changed."""
 
     group: str
     what: str
@@ -71,12 +71,12 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The choice, and why, in words.
+    """The choice, and its reasons in words.
 
     linears: by matmul. widths: elements of a token, by input, by elementwise operation and, for its bias, by
     matmul. quantisers: elements that a quantiser takes in a cycle, by the value that it reads. pads: by
-    value, what its features are padded to a multiple of; the values of one of the `classes` have the same.
-    tried: every design that the search went through.
+    value, the multiple to which its features are padded; all values of one of the `classes` have the same.
+    tried: every design that the search evaluated.
     """
 
     token_lanes: int
@@ -101,10 +101,10 @@ class Plan:
 
 
 def agree(plans: Sequence[Plan]) -> list[Plan]:
-    """The same plans, with one padding for every value that several of them know."""
+    """The same plans, with a common padding for every value that several of them contain."""
     classes: list[set[str]] = []
-    for found in (members for plan in plans for members in plan.classes):
-        joined = set(found)
+    for shared in (members for plan in plans for members in plan.classes):
+        joined = set(shared)
         for other in [c for c in classes if c & joined]:
             joined |= other
             classes.remove(other)
@@ -119,10 +119,10 @@ def agree(plans: Sequence[Plan]) -> list[Plan]:
 
 @dataclass(frozen=True, kw_only=True)
 class Boundary:
-    """How the inputs and outputs of one group of several lie in memory.
+    """The layout in memory of the inputs and outputs of one group of several.
 
-    tensors: names of their tensors, by value. channels: by value, where it is not the plan's own channel.
-    by_rows: outputs that another group reads: they lie row after row, as inputs do.
+    tensors: names of their tensors, by value. channels: by value, if it differs from the plan's own channel.
+    by_rows: outputs that another group reads; they are stored row after row, like inputs.
     """
 
     tensors: Mapping[str, str]

@@ -1,4 +1,5 @@
-"""A family of graphs: one structure, one hardware, runs of any number of tokens at any position."""
+"""A family of graphs with one structure and one hardware, for runs of any number of tokens at any
+position."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ _Execution = tuple[str, int]  # a node in a phase
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A run that leaves something out, by other bounds of some nodes.
+    """A run that leaves out some work: some nodes have other bounds.
 
-    bounds: by node, those that are others, in every phase in which it is at work. resting: nodes and phases
-    that have nothing to do then.
+    bounds: by node, the changed bounds, in every phase in which the node works. resting: nodes and phases
+    without work in such a run.
     """
 
     bounds: Mapping[str, Bounds]
@@ -26,16 +27,16 @@ class Variant:
 
     @classmethod
     def of(cls, graph: Graph, bounds: Mapping[str, Bounds]) -> Variant:
-        """What follows from those bounds: who gets nothing rests, too, and who would send only to those that
-        rest, unless a run waits for it. GraphError when somebody sends to a node that rests, and for a node
-        that the graph has not."""
+        """The variant that follows from these bounds. A node without input rests too, and so does a node
+        whose targets all rest, unless the run waits for it. GraphError if a node sends to a node that rests,
+        and for a node that is not in the graph."""
         others = {name: cls(bounds, frozenset())._node(graph.node(name)) for name in bounds}
         links = [
             ((edge.source.node, sent), (edge.target.node, read), edge)
             for edge in graph.edges
             for sent, read in graph.pairs(edge)
         ]
-        ends = defaultdict[_Execution, list[int]](list)  # numbers of the links that end or begin there
+        ends = defaultdict[_Execution, list[int]](list)  # numbers of the links that begin or end there
         sends = Counter[_Execution]()
         for number, (source, target, _) in enumerate(links):
             ends[source].append(number)
@@ -54,9 +55,9 @@ class Variant:
             if idle and not completes(graph.node(source[0]).params):
                 resting.add(source)
             resting.add(target)
-            for one in (source, target):
-                if one in resting:
-                    fresh = [number for number in ends[one] if number not in silent]
+            for execution in (source, target):
+                if execution in resting:
+                    fresh = [number for number in ends[execution] if number not in silent]
                     silent.update(fresh)
                     waiting += fresh
         for number in sorted(silent.difference(dropped)):
@@ -66,48 +67,51 @@ class Variant:
         return cls(bounds, frozenset(resting))
 
     def __call__(self, graph: Graph) -> Graph:
-        """A graph of the family as this variant of its run."""
+        """A graph of the family, changed to this variant of its run."""
         others = {*self.bounds, *(name for name, _ in self.resting)}
         return replace(graph, nodes=tuple(self._node(n) if n.name in others else n for n in graph.nodes))
 
     def _node(self, node: Node) -> Node:
         changed = self.bounds.get(node.name, {})
         bounds = tuple(
-            None if one is None or (node.name, phase) in self.resting else {**one, **changed}
-            for phase, one in enumerate(node.bounds)
+            None
+            if phase_bounds is None or (node.name, phase) in self.resting
+            else {**phase_bounds, **changed}
+            for phase, phase_bounds in enumerate(node.bounds)
         )
         return replace(node, bounds=bounds)
 
 
 @dataclass(frozen=True)
 class Regions:
-    """Where nodes lie on a board. order: names of its regions, as they lie beside one another. slrs: region
-    of each block, by name; blocks that are not named lie together."""
+    """The places of nodes on a board. order: names of its regions, in the order in which they are adjacent.
+    slrs: region of each block, by name; blocks that are not named share one place."""
 
     order: tuple[str, ...] = ()
     slrs: Mapping[str, str] = field(default_factory=dict)
 
     def crossings(self, graph: Graph) -> dict[str, int]:
-        """Boundaries of regions that an edge crosses, by its name, where it crosses any."""
-        found = {}
+        """The number of region boundaries that an edge crosses, by the edge's name; edges that cross none are
+        left out."""
+        crossed = {}
         for edge in graph.edges:
             ends = [self.slrs.get(port.node) for port in (edge.source, edge.target)]
             if None not in ends and ends[0] != ends[1]:
                 first, last = (self.order.index(end) for end in ends if end is not None)
-                found[edge.name] = abs(first - last)
-        return found
+                crossed[edge.name] = abs(first - last)
+        return crossed
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What is emitted and run.
+    """A program for the hardware.
 
-    graph: the finished graph of the largest run; its params and FIFO depths are the hardware.
-    token_lanes: tokens of a tile. max_tiles: token tiles of the largest run.
-    smaller: gives the finished graph of a run of fewer tiles, or at another position; equal params, other
-    bounds. context: positions of the tokens of a run end below it; 0 when nothing depends on positions.
-    variants: runs that leave something out, by name. regions: where nodes lie, where that was settled before
-    FIFOs were sized. whole: all tokens of a sequence belong to one run.
+    graph: the finished graph of the largest run; its params and FIFO depths are the hardware. token_lanes:
+    tokens of a tile. max_tiles: token tiles of the largest run. smaller: returns the finished graph of a run
+    of fewer tiles, or at another position, with equal params and other bounds. context: the positions of a
+    run are below it; 0 if nothing depends on positions. variants: runs that leave out some work, by name.
+    regions: the places of nodes, if they were chosen before FIFOs were sized. whole: all tokens of a sequence
+    belong to one run.
     """
 
     graph: Graph
@@ -120,8 +124,8 @@ class Program:
     whole: bool = False
 
     def at(self, tiles: int, position: int = 0, variant: str | None = None) -> Graph:
-        """The graph of a run of `tiles` token tiles, the first token at `position`. ValueError unless
-        1 <= tiles <= max_tiles and the last token is inside the context."""
+        """The graph of a run of `tiles` token tiles with the first token at `position`. Raises ValueError
+        unless 1 <= tiles <= max_tiles and the last token is inside the context."""
         if not 1 <= tiles <= self.max_tiles:
             raise ValueError(f"tiles is {tiles}; 1 to {self.max_tiles} are allowed")
         last = self.last_position(tiles)
@@ -133,5 +137,5 @@ class Program:
         return graph if variant is None else self.variants[variant](graph)
 
     def last_position(self, tiles: int) -> int:
-        """Where the first token of a run may be at most."""
+        """The largest position of the first token of a run."""
         return max(0, self.context - tiles * self.token_lanes)

@@ -1,4 +1,4 @@
-"""One pass of an interpreter, as operations see it, and the state between passes."""
+"""One pass of an interpreter, as seen by operations, and the state between passes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 State = Mapping[str, Any]
-"""By path of an operation, what it keeps."""
+"""The stored rows of each operation that keeps state, by its path."""
 
 
 @dataclass
 class Run:
-    """One pass. tokens: rows. position: of the first. state: what the passes before have left. every_row:
-    operations that take one row of a pass take all: logits behind every token. dtype: of floats. path: of
-    the operation."""
+    """One pass. tokens: the number of rows. position: of the first row. state: from the earlier passes.
+    every_row: operations that take one row of a pass take all rows, which gives logits after every token.
+    dtype: of floats. path: of the operation."""
 
     tokens: int
     position: int = 0
@@ -31,12 +31,12 @@ class Run:
         return np.arange(self.position, self.position + self.tokens)
 
     def once(self, name: str, value: np.ndarray, compute: Callable[[np.ndarray], Any]) -> Any:
-        """compute(value), but once for each value of this pass."""
+        """compute(value), computed once for each value of this pass."""
         key = name, id(value)
         if key not in self._once:
-            self._once[key] = value, compute(value)  # the value too: its id stays taken
+            self._once[key] = value, compute(value)  # keep the value too, so that its id is not reused
         return self._once[key][1]
 
     def forget(self) -> None:
-        """What `once` has computed: values of a layer are not met again."""
+        """Forget the results of `once`, because the values of a layer are not used again."""
         self._once.clear()

@@ -1,9 +1,9 @@
 """Programs as files, so that a written accelerator keeps its golden model.
 
-`graph.json` holds the nodes (params once, bounds for every number of token tiles), edges and tensors,
-`constants.npz` the arrays. Params are written as their class and fields; nothing is registered: a user's own
-kernel is found by the name of its class when the folder is loaded. To find it is to import a module, so only
-streamgen's own are looked up, and those of packages that whoever loads the folder names.
+`graph.json` holds the nodes (params once, bounds for every number of token tiles), edges and tensors;
+`constants.npz` holds the arrays. Params are written as their class and fields. Nothing is registered: a
+user's own kernel is found by the name of its class when the folder is loaded. Finding a class imports its
+module, so only classes of streamgen and of the packages that the caller trusts are looked up.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _OF_TENSORS: Mapping[str, Any] = {
     "buffer": str | None,
     "phase": int | None,
 }
-"""What is written as it is, and its type."""
+"""Values that are written unchanged, with their types."""
 _UNREADABLE = (
     *(
         ValueError,
@@ -48,8 +48,8 @@ _UNREADABLE = (
 
 
 def save_program(program: Program, folder: Path) -> None:
-    """Write a program into an existing folder; the same program gives the same bytes. GraphError for one
-    whose runs depend on positions: its graphs are too many to be written."""
+    """Write a program into an existing folder; the same program gives the same bytes. GraphError for a
+    program whose runs depend on positions, because it has too many graphs."""
     if program.context:
         raise GraphError(f"program {program.graph.name!r} has runs at {program.context} positions")
     graph = program.graph
@@ -104,9 +104,9 @@ def save_program(program: Program, folder: Path) -> None:
 def load_program(
     folder: Path, trust: Collection[str] = (), read: Callable[[str], bytes] | None = None
 ) -> Program:
-    """Read what `save_program` wrote. trust: packages whose kernels it may have, beside streamgen's. read:
-    gives the content of a file by its name.
-    GraphError names a missing, corrupt or foreign part, and packages that are not trusted."""
+    """Read the program that `save_program` wrote. trust: packages whose kernels may be used, in addition to
+    streamgen's. read: returns the content of a file by its name. GraphError names a missing, corrupt or
+    foreign part, and packages that are not trusted."""
     content, name = read or partial(read_file, folder), _GRAPH
     try:
         document = parsed(content(_GRAPH))
@@ -145,8 +145,8 @@ def _program(
         return verify(Graph(document["name"], nodes, edges, tensors, sections))
 
     for t in document["tensors"]:
-        if not isinstance(found := decode_value(t["itensor"]), ITensor | None):
-            raise ValueError(f"the itensor of tensor {t['name']!r} is {found!r}")
+        if not isinstance(itensor := decode_value(t["itensor"]), ITensor | None):
+            raise ValueError(f"the itensor of tensor {t['name']!r} is {itensor!r}")
     tensors: tuple[Tensor, ...] = tuple(
         Tensor(
             **{name: decode(kind, t[name], f"{name} of a tensor") for name, kind in _OF_TENSORS.items()},
@@ -177,7 +177,7 @@ def _port(text: str) -> Port:
 
 
 def encode_value(value: Any) -> Any:
-    """Params, or a value in params or bounds, as what json can write. GraphError for anything else."""
+    """Params, or a value in params or bounds, as a value for json. GraphError for any other value."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, ITensor):
@@ -195,8 +195,8 @@ def encode_value(value: Any) -> Any:
 
 
 def decode_value(value: Any, trust: Collection[str] = ()) -> Any:
-    """What `encode_value` was given. trust: packages, or modules, whose classes are looked up beside those of
-    streamgen. GraphError when a class is not to be found, or is not trusted."""
+    """The value that `encode_value` was given. trust: packages, or modules, whose classes may be used in
+    addition to streamgen's. GraphError if a class cannot be found or is not trusted."""
     if isinstance(value, list):
         return tuple(decode_value(item, trust) for item in value)
     if not isinstance(value, dict):
@@ -205,30 +205,31 @@ def decode_value(value: Any, trust: Collection[str] = ()) -> Any:
         return ITensor.parse(value["itensor"])
     if "map" in value:
         return {key: decode_value(item, trust) for key, item in value["map"].items()}
-    found = trusted_class(value["class"], trust)
+    kind = trusted_class(value["class"], trust)
     module, _, name = value["class"].partition(":")
-    if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise GraphError(f"the program uses {name} of {module}, which is no Params dataclass")
-    return found(**{key: decode_value(item, trust) for key, item in value["fields"].items()})
+    return kind(**{key: decode_value(item, trust) for key, item in value["fields"].items()})
 
 
 def class_name(kind: type) -> str:
-    """How a file names a class."""
+    """The name of a class in a file."""
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def trusted_class(named: str, trust: Collection[str], subject: str = "the program") -> Any:
-    """What `class_name` names. trust: packages, or modules, that may be imported beside streamgen. GraphError
-    when a class is not to be found, or is not trusted; subject: who uses it, for the message."""
+    """The class with a name from `class_name`. trust: packages, or modules, that may be imported in addition
+    to streamgen. subject: the user of the class, for the message. GraphError if the class cannot be found or
+    is not trusted."""
     module, _, name = named.partition(":")
     if not any(f"{module}.".startswith(f"{package}.") for package in (*_SAFE, *trust)):
         package = module.partition(".")[0]
         raise GraphError(
-            f"{subject} uses {name} of {module}, and to look it up is to run that module. If you trust it "
+            f"{subject} uses {name} of {module}, and loading it runs that module. If you trust it "
             f"and whoever wrote the folder, name it: load(folder, trust=({package!r},)), or --trust {package}"
         )
     try:
-        found = attrgetter(name)(importlib.import_module(module))
+        located = attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         written = module == "__main__" or "<locals>" in name
         advice = "define it in a module and write again" if written else "install the package that defines it"
@@ -237,4 +238,4 @@ def trusted_class(named: str, trust: Collection[str], subject: str = "the progra
         raise GraphError(
             f"{subject} uses {name} of {module}, which cannot be imported ({error}): {advice}"
         ) from error
-    return found
+    return located

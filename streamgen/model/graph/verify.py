@@ -1,13 +1,13 @@
 """The laws of a graph, checked after every pass.
 
-1. Names are unique; edges and tensors name nodes and ports that exist.
-2. Every input port has exactly one edge, every output port exactly one (several readers need a fork).
-3. Nodes stand in topological order, so there are no cycles but those that a back edge closes, which has
-   a depth of its own and is read in the walk in which it is sent, or later.
-4. All nodes have the same number of phases; an edge rests on both sides or on none (a back edge: in
-   equally many walks).
-5. On every edge, in every phase, producer and consumer agree on the stream (`same_stream`), unless the
-   graph is still to get its converters.
+1. Names are unique; edges and tensors name existing nodes and ports.
+2. Every input port has exactly one edge, and so has every output port (several readers need a fork).
+3. Nodes are in topological order. The only cycles are those that a back edge closes; it has a depth of its
+own and is read in the walk in which it is sent, or later.
+4. All nodes have the same number of phases. An edge rests on both sides or on none (a back edge: in equally
+many walks).
+5. On every edge, in every phase, producer and consumer agree on the stream (`same_stream`), unless the graph
+does not have its converters yet.
 6. Descriptors can be made: `describe` accepts every node's bounds, and its values fit the fields.
 """
 
@@ -20,7 +20,7 @@ from streamgen.model.graph.ir import Edge, Graph
 
 
 def verify(graph: Graph, *, converters_pending: bool = False) -> Graph:
-    """Return the graph itself; GraphError names the first law broken and where."""
+    """Return the graph; GraphError names the first broken law and the place."""
 
     def fail(text: str) -> None:
         raise GraphError(f"graph {graph.name!r}: {text}")
@@ -35,7 +35,7 @@ def verify(graph: Graph, *, converters_pending: bool = False) -> Graph:
             fail(f"{count} tensors are called {name!r}")
     counts = [count for section in graph.sections for count in section]
     if graph.sections and (sum(counts[::2]) != graph.phases or min(counts) < 1):
-        fail(f"sections {graph.sections} must hold {graph.phases} phases, each some, and be walked")
+        fail(f"sections {graph.sections} must hold {graph.phases} phases; each needs a phase and a walk")
     position = {node.name: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if missing := missing_methods(node.params):
@@ -127,7 +127,7 @@ def _ends(graph: Graph) -> list[tuple[int, int]]:
 
 
 def _cycle(graph: Graph, edge: Edge) -> list[str]:
-    """Nodes of a cycle of edges that are not back edges, through this one; empty when there is none."""
+    """Nodes of a cycle through this edge whose other edges are not back edges; empty if there is none."""
     paths = {edge.target.node: [edge.source.node, edge.target.node]}
     todo = [edge.target.node]
     while todo:

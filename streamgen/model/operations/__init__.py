@@ -1,4 +1,5 @@
-"""The operations of logical graphs, a file each: shape law, float64 reference, exact golden, kernels."""
+"""The operations of logical graphs, one file each: shape law, float64 reference, exact golden
+model, kernels."""
 
 from streamgen.model.operations.attention import Attention
 from streamgen.model.operations.binary import BINARY_OPERATIONS, Binary

@@ -1,4 +1,4 @@
-"""Streams that come in tiles of all rows, as matmuls and attention make them."""
+"""Streams in tiles of all rows, in the order in which matmuls and attention make them."""
 
 from collections.abc import Callable
 from math import gcd
@@ -7,17 +7,17 @@ from streamgen.itensor import ITensor, same_stream, tile
 
 
 def tile_as_made(made: ITensor, taken: Callable[[int], ITensor], unit: int = 1) -> int | None:
-    """Features, a multiple of unit, of all rows that come before the next ones, where a kernel takes what is
-    made in that order, whatever its tokens are; None where it does not, and where rows come one by one.
+    """The number of features, a multiple of unit, that come of all rows before the next features, if a kernel
+    takes this order, with tokens of any size. None if it does not, and if the stream comes row by row.
 
-    taken: the order in which the kernel takes tiles of so many features.
+    taken: returns the order in which the kernel takes tiles of that many features.
     """
     rows, features = made.iter_map
     if not rows or not features or features[0] >= rows[0]:
         return None
-    found = made.steps[features[0]]
-    if found % unit:
+    features_first = made.steps[features[0]]
+    if features_first % unit:
         return None
-    wanted = taken(found)
+    wanted = taken(features_first)
     each = (1, gcd(wanted.element_shape[1], made.element_shape[1]))
-    return found if same_stream(tile(made, each), tile(wanted, each)) else None
+    return features_first if same_stream(tile(made, each), tile(wanted, each)) else None

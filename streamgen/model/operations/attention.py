@@ -1,11 +1,12 @@
 """Attention of queries over keys and values: grouped heads, causal or not, a window, a soft-cap.
 
     s[t, h, p] = scale · q[t, h] . k[p, g]      g = h // (heads / kv_heads)
-    s = cap · tanh(s / cap), where there is a cap
+    s = cap · tanh(s / cap), if there is a cap
     y[t, h] = softmax over the positions p that t sees of s[t, h] @ v[p, g]
 
-Position t sees p <= t when causal, of these the last `window`. Keys and values have a row a position of the
-text (out of a `Cache`) or, without one, a row a token of the pass. The exact result is in `exact_attention`.
+If causal, position t sees p <= t, and of these the last `window`. Keys and values have one row for each
+position of the text (from a `Cache`) or, without a cache, one row for each token of the pass. The exact
+result is defined in `exact_attention`.
 """
 
 from dataclasses import dataclass, replace
@@ -29,9 +30,10 @@ from streamgen.numbers.quantisation import Numbers
 
 @dataclass(frozen=True)
 class Attention(Operator):
-    """scale: what a product of q and k is multiplied with. window: positions that a query sees, None: all.
+    """scale: the factor of a product of q and k. window: the number of positions that a query sees; None
+    means all.
 
-    p_bits: of the integers of the softmax; `quantised` sets them.
+    p_bits: bits of the integers of the softmax; set by `quantised`.
     """
 
     heads: int
@@ -61,7 +63,7 @@ class Attention(Operator):
 
     @property
     def group(self) -> int:
-        """Query heads that share a head of keys."""
+        """The number of query heads that share a head of keys."""
         return self.heads // self.kv_heads
 
     @property
@@ -69,7 +71,8 @@ class Attention(Operator):
         return self
 
     def pieces(self, tile: int, operand: int = 0) -> int:
-        """Queries come in tiles of whole heads; keys and values that are rows of the pass in whole rows."""
+        """Queries come in tiles of whole heads. Keys and values that are rows of the pass come in
+        whole rows."""
         return self.heads * self.head_dim // tile if operand == 0 and not tile % self.head_dim else 1
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
@@ -81,7 +84,7 @@ class Attention(Operator):
                     f"{heads * self.head_dim}"
                 )
         if k.rows != v.rows or q.rows != "tokens" or k.rows not in ("tokens", "positions"):
-            raise GraphError(f"attention takes tokens and positions, it is given {q}, {k} and {v}")
+            raise GraphError(f"attention takes tokens and positions; it is given {q}, {k} and {v}")
         return (q,)
 
     def quantised(self, numbers: Numbers, path: str) -> "Attention":
@@ -100,22 +103,22 @@ class Attention(Operator):
         return np.einsum("ghts,sgd->tghd", shares, v, optimize=True).reshape(len(q), -1)
 
     def _seen(self, tokens: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """bool [tokens, positions]."""
+        """Whether each token sees each position: bool [tokens, positions]."""
         behind = tokens[:, None] - places
         seen = behind >= 0 if self.causal else np.ones_like(behind, bool)
         return seen if self.window is None else seen & (behind < self.window)
 
     def exact(self) -> Exact:
         def compute(run: Run, x: np.ndarray, keys: Any, values: Any) -> np.ndarray:
-            found = [
-                one if isinstance(one, HeadCodes) else quantise_heads(one, self.kv_heads)
-                for one in (keys, values)
+            cached = [
+                rows if isinstance(rows, HeadCodes) else quantise_heads(rows, self.kv_heads)
+                for rows in (keys, values)
             ]
-            length = found[0].codes.shape[1]
+            length = cached[0].codes.shape[1]
             softmax = AttentionSoftmaxParams(lanes=1, max_length=length, p_bits=self.p_bits)
             return attend(
                 quantise_heads(x, self.heads),
-                *found,
+                *cached,
                 position=run.position if length == run.position + run.tokens else 0,
                 scale=self.scale,
                 softmax=softmax,
@@ -127,9 +130,9 @@ class Attention(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Any) -> tuple[Stream, ...]:
-        """Scores, softmax and sums of values; each head of a cache is read once, several positions a cycle.
+        """Scores, softmax and sums of values. Each head of a cache is read once, several positions per cycle.
 
-        Keys and values that are rows of the pass come one a cycle.
+        Keys and values that are rows of the pass come one per cycle.
         """
         q, keys, values = inputs
         name = f"quantise_{site.name}"
@@ -185,7 +188,7 @@ class Attention(Operator):
         params = AttentionSoftmaxParams(lanes=lanes, max_length=most, p_bits=self.p_bits)
         shares = site.kernel("softmax", params, mask, i=scores)
         sums = AttentionValuesParams(**built, p_bits=self.p_bits, width=head_lanes(site, self.head_dim))
-        found = site.kernel(
+        ports = site.kernel(
             "values",
             sums,
             where,
@@ -194,7 +197,7 @@ class Attention(Operator):
             i_v=values.x,
             i_v_scale=values.scale,
         )
-        return (found["o"],)
+        return (ports["o"],)
 
     def __str__(self) -> str:
         parts = [f"{self.heads} x {self.head_dim} on {self.kv_heads}"]
@@ -204,7 +207,8 @@ class Attention(Operator):
 
 
 def _loaded(site: Site, kept: Kept, part: int, again: int) -> Stream:
-    """The codes (part 0) or the scales of a cache, a tile of positions a token; each head so often."""
+    """Load the codes (part 0) or the scales (part 1) of a cache, one tile of positions per token; each head
+    is sent `again` times."""
     layout = kept.layout[part]
     bounds = {"layer": kept.layer, "position": site.position, "rows": site.tokens, "again": again}
     params = KvLoadParams(
@@ -218,5 +222,5 @@ def _loaded(site: Site, kept: Kept, part: int, again: int) -> Stream:
     )
     name = f"load_{kept.name}_{('x', 'scale')[part]}"
     rows = (kept.rows.x, kept.rows.scale)[part]
-    found = site.kernel(name, params, bounds, steps={"layer": kept.step}, behind=kept.behind[part], i=rows)
-    return found["o"]
+    ports = site.kernel(name, params, bounds, steps={"layer": kept.step}, behind=kept.behind[part], i=rows)
+    return ports["o"]

@@ -1,14 +1,14 @@
-"""Scales that move between operations, so that codes of 8 bits lose less: the same function in other numbers.
+"""Moves scales between operations, so that 8-bit codes lose less. The function of the graph stays the same.
 
-Queries and keys that are normalised, each head by itself, become codes with one scale a head, and only
-products of the two count. Where a norm's weight makes a feature of keys large, that of queries is small as a
-rule, and the features beside it lose their precision for nothing. A factor makes them alike:
+Normalised queries and keys become codes with one scale per head, and only products of the two matter. If a
+norm's weight makes a feature of keys large, it usually makes that of queries small, and the neighbouring
+features lose precision without need. A factor for each feature balances the two:
 
     norm_q'[d] = norm_q[d] · f[d]     norm_k'[d] = norm_k[d] / f[d]     f[d] = sqrt(|norm_k[d]| / |norm_q[d]|)
 
-Features that rotate as a pair have one factor, of the roots of their mean squares, for a rotation mixes them.
-Source of the idea: SmoothQuant (Xiao et al., arXiv 2211.10438), which moves scales between activations and
-weights.
+Features that rotate as a pair have one factor, from the roots of their mean squares, because a rotation mixes
+them. Source of the idea: SmoothQuant (Xiao et al., arXiv 2211.10438), which moves scales between activations
+and weights.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,8 @@ from streamgen.model.operations.rotary import Rotary
 
 
 def balanced(graph: LogicalGraph) -> LogicalGraph:
-    """The graph, its norms of queries balanced with those of keys; one that is balanced is given back."""
+    """The graph, with its norms of queries and keys balanced. A graph that is already balanced is returned
+    unchanged."""
     changed: dict[str, Operator] = {}
     for operation in graph.operations:
         if operation.op.layers:
@@ -40,12 +41,11 @@ def balanced(graph: LogicalGraph) -> LogicalGraph:
 
 
 def _evened(graph: LogicalGraph, operation: Operation, attention: Attention) -> Mapping[str, Operator]:
-    """By name, the norms before an attention with factors that went from one to the other; none where there
-    are no such norms."""
-    found = [_norm_before(graph, value, attention.head_dim) for value in operation.inputs[:2]]
-    if None in found:
+    """By name, the balanced norms before an attention; empty if it has no such norms."""
+    norms = [_norm_before(graph, value, attention.head_dim) for value in operation.inputs[:2]]
+    if None in norms:
         return {}
-    (q_name, q, q_turns), (k_name, k, k_turns) = found  # type: ignore[misc]
+    (q_name, q, q_turns), (k_name, k, k_turns) = norms  # type: ignore[misc]
     if q_name == k_name or q_turns != k_turns:
         return {}
     of_q, of_k = (_of_pairs(np.square(_factors(norm)), q_turns) for norm in (q, k))
@@ -55,9 +55,9 @@ def _evened(graph: LogicalGraph, operation: Operation, attention: Attention) -> 
 
 
 def _norm_before(graph: LogicalGraph, value: str, head_dim: int) -> tuple[str, Norm, list[Rotary]] | None:
-    """The norm of heads that an operand of an attention comes from, and the rotations, as those of one head,
-    between them; None where something else reads what is between, too."""
-    makers = {made: operation for operation in graph.operations for made in operation.values}
+    """The norm of heads that computes an operand of an attention, and the rotations between the two, as
+    rotations of one head. None if another operation reads a value in between."""
+    makers = {result: operation for operation in graph.operations for result in operation.values}
     turns: list[Rotary] = []
     while value in makers and value not in graph.outputs:
         if sum(value in operation.inputs for operation in graph.operations) > 1:
@@ -75,7 +75,7 @@ def _norm_before(graph: LogicalGraph, value: str, head_dim: int) -> tuple[str, N
 
 
 def _of_pairs(squares: np.ndarray, turns: list[Rotary]) -> np.ndarray:
-    """The squares of a head's features; features that rotate as a pair have their mean."""
+    """The squares of a head's features; features that rotate as a pair get their mean."""
     for turn in turns:
         rotated = squares[: turn.rotated]
         pairs = rotated.reshape(-1, 2) if turn.interleaved else rotated.reshape(2, -1).T
@@ -84,13 +84,13 @@ def _of_pairs(squares: np.ndarray, turns: list[Rotary]) -> np.ndarray:
 
 
 def _factors(norm: Norm) -> np.ndarray:
-    """What a norm multiplies features with, float64."""
+    """The factors of a norm's features, float64."""
     weight: np.ndarray = norm.weight.astype(np.float64) + norm.plus_one
     return weight
 
 
 def _scaled(norm: Norm, by: np.ndarray) -> Norm:
-    """A norm whose features are `by` times as large."""
+    """A norm whose features are larger by the factors `by`."""
     weight = (_factors(norm) * by - norm.plus_one).astype(np.float32)
     return replace(
         norm, weight=weight, bias=None if norm.bias is None else (norm.bias * by).astype(np.float32)

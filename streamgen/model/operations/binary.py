@@ -45,12 +45,12 @@ class Binary(Operator):
 
     @property
     def gate(self) -> str | None:
-        """The function that the first operand goes through."""
+        """The function of the first operand; None if there is none."""
         return None if self.operation in KERNELS else self.operation.removesuffix("_mul")
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel's operation."""
+        """The name of the kernel's operation."""
         return KERNELS.get(self.operation, f"{self.gate}_multiply")
 
     @property
@@ -61,7 +61,8 @@ class Binary(Operator):
         a, b = inputs
         if a.features != b.features or "ids" in (a.kind, b.kind):
             raise GraphError(
-                f"{self.operation} takes two values of the same features, not {(a.features, b.features)}"
+                f"{self.operation} takes two values with the same number of features, "
+                f"not {(a.features, b.features)}"
             )
         rows = {a.rows, b.rows} - {"every"}
         if len(rows) > 1:
@@ -76,26 +77,26 @@ class Binary(Operator):
         return lambda run, a, b: unit.golden(a, b).astype(np.float32)
 
     def bind(self, site: Site, *inputs: Bound) -> tuple[Stream, ...]:
-        """Tiles in the order of the operand that does not come row after row, if there is one."""
-        streams = [one for one in inputs if isinstance(one, Stream)]
-        lead = next((one for one in streams if not one.by_rows), streams[0])
+        """Tiles have the order of the operand that does not come row after row, if there is one."""
+        streams = [operand for operand in inputs if isinstance(operand, Stream)]
+        lead = next((stream for stream in streams if not stream.by_rows), streams[0])
         order = site.order(lead)
         bounds = {"itensor": order}
         a, b = inputs
         if self.gate is None and b is lead:
             a, b = b, a
 
-        def source(one: Bound, port: str) -> Source:
-            if isinstance(one, Stream):
-                return one
-            assert isinstance(one, np.ndarray)
+        def source(operand: Bound, port: str) -> Source:
+            if isinstance(operand, Stream):
+                return operand
+            assert isinstance(operand, np.ndarray)
             bounds[port] = broadcast(order)
-            return site.fixed(bounds[port], one)
+            return site.fixed(bounds[port], operand)
 
         if not isinstance(a, Stream):
             raise GraphError(f"operation {site.name!r}: no kernel puts a constant through {self.gate}")
         operation = self.kernel
-        if operation not in UNITS:  # of a gate that no kernel has whole
+        if operation not in UNITS:  # no single kernel has this gate
             own = UnaryParams(function=self.gate or "", **of_stream(a))
             gated = site.kernel(f"{site.name}_gate", own, {"itensor": a.itensor}, i=a)["o"]
             a, operation = replace(gated, shape=a.shape, by_rows=a.by_rows), "multiply"

@@ -1,6 +1,6 @@
-"""Cache: rows of all positions of a text so far, those of this pass behind those of the passes before.
+"""Cache: the rows of all earlier positions of a text, followed by the rows of this pass.
 
-In the accelerator a row is kept as int8 codes with a scale m·2^e a head (`exact_attention`).
+In the accelerator a row is stored as int8 codes with one scale m·2^e per head (`exact_attention`).
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from streamgen.model.operations.site import Behind, Codes, Kept, Site, Stream, h
 
 @dataclass(frozen=True)
 class Cache(Operator):
-    """heads, head_dim: of a row."""
+    """heads, head_dim: the shape of a row."""
 
     heads: int
     head_dim: int
@@ -53,7 +53,7 @@ class Cache(Operator):
         return run.kept[run.path]
 
     def exact(self) -> Exact:
-        """Gives `HeadCodes`, codes with their scales."""
+        """Computes `HeadCodes`: codes with their scales."""
 
         def compute(run: Run, x: np.ndarray) -> HeadCodes:
             held = run.state.get(run.path) or HeadCodes.empty(self.heads, self.head_dim)
@@ -64,7 +64,8 @@ class Cache(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Kept, ...]:
-        """Rows are quantised and appended to a cache in memory; who reads them loads those of before."""
+        """Rows are quantised and appended to a cache in memory; the readers load the rows of
+        earlier passes."""
         (x,) = inputs
         name = f"quantise_{site.name}"
         codes = quantise_heads_of(
@@ -102,7 +103,7 @@ class Cache(Operator):
         return (Kept(site.name, codes, tuple(layouts), pieces, layer, step, tuple(behind)),)  # type: ignore[arg-type]
 
     def pieces(self, tile: int, operand: int = 0) -> int:
-        """Of whole heads, a power of two of them."""
+        """The number of rows that come in tiles of whole heads, a power of two."""
         pieces, rest = divmod(self.heads * self.head_dim, tile)
         return pieces if not rest and not tile % self.head_dim and not pieces & (pieces - 1) else 1
 
@@ -113,13 +114,13 @@ class Cache(Operator):
 def quantise_heads_of(
     site: Site, name: str, heads: int, head_dim: int, x: Stream, as_made: Callable[[int], bool] | None = None
 ) -> Codes:
-    """The kernel that makes codes of rows of heads. as_made: whether a matmul's tiles of so many features,
-    whole heads, are taken as they come; else row after row."""
+    """Add the kernel that quantises rows of heads. as_made: returns whether a matmul's tiles of that many
+    features, whole heads, are taken in their order; otherwise rows come one after another."""
     rows, lanes = site.count(x.shape), head_lanes(site, head_dim)
     params = QuantiseRowsParams(lanes=lanes, max_d=head_dim, max_tokens=rows * heads * head_dim // lanes)
     bounds = {"t": rows, "features": heads * head_dim, "d": head_dim}
     if as_made is not None:
         tile = tile_as_made(x.itensor, lambda tile: params.inputs({**bounds, "tile": tile})["i"], head_dim)
         bounds |= {} if tile is None or not as_made(tile) else {"tile": tile}
-    found = site.kernel(name, params, bounds, i=x)
-    return Codes(found["o_x"], found["o_scale"], bounds.get("tile"))
+    ports = site.kernel(name, params, bounds, i=x)
+    return Codes(ports["o_x"], ports["o_scale"], bounds.get("tile"))

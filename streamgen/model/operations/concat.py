@@ -1,4 +1,4 @@
-"""Concat: the features of several values, one behind the other."""
+"""Concat: joins the features of several values."""
 
 from dataclasses import dataclass, replace
 from math import gcd
@@ -15,7 +15,7 @@ from streamgen.model.operations.site import Site, Stream
 
 @dataclass(frozen=True)
 class Concat(Operator):
-    """parts: features of each value."""
+    """parts: the number of features of each value."""
 
     parts: tuple[int, ...]
     row_wise = True
@@ -23,7 +23,7 @@ class Concat(Operator):
 
     def __post_init__(self) -> None:
         if len(self.parts) < 2:
-            raise GraphError(f"{len(self.parts)} values are put together; at least 2 are needed")
+            raise GraphError(f"{len(self.parts)} values are joined; at least 2 are needed")
 
     @property
     def arity(self) -> int:  # type: ignore[override]
@@ -41,7 +41,7 @@ class Concat(Operator):
         return self.reference
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        """Rows without their padding, one behind the other, in tokens that divide each."""
+        """Rows without padding, joined in tokens whose width divides each part."""
         rows = site.count(inputs[0].shape)
         lanes = gcd(site.lanes, *self.parts)
         params = JoinRowsParams(

@@ -15,7 +15,7 @@ from streamgen.text.prompt import require_known
 
 @dataclass(frozen=True, eq=False)
 class Embedding(TableRows):
-    """A row for each id of a vocabulary."""
+    """A table with a row for each id of a vocabulary."""
 
     @property
     def vocabulary(self) -> int:
@@ -24,7 +24,7 @@ class Embedding(TableRows):
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (ids,) = inputs
         if ids.kind != "ids":
-            raise GraphError(f"an embedding takes ids, it is given {ids}")
+            raise GraphError(f"an embedding takes ids; it is given {ids}")
         return (Shape(self.extents[1], ids.rows),)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:

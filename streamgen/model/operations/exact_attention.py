@@ -40,7 +40,7 @@ LARGEST_VALUE = 255 * 127 << ACCUMULATOR_FRACTION
 
 @dataclass(frozen=True, eq=False)
 class HeadCodes:
-    """codes int8 [heads, T, d]; m, e int32 [heads, T]."""
+    """Quantised heads. codes: int8 [heads, T, d]. m, e: int32 [heads, T]."""
 
     codes: ndarray
     m: ndarray
@@ -48,19 +48,19 @@ class HeadCodes:
 
     @classmethod
     def empty(cls, heads: int, d: int) -> "HeadCodes":
-        """No positions yet."""
+        """Heads without positions."""
         nothing = np.zeros((heads, 0), np.int32)
         return cls(np.zeros((heads, 0, d), np.int8), nothing, nothing)
 
     def reals(self) -> ndarray:
-        """float64 [heads, T, d], exact; NaN where a head is not finite."""
+        """float64 [heads, T, d], exact; NaN for a head that is not finite."""
         finite = self.e != E_NOT_FINITE
         scale = np.where(finite, np.ldexp(self.m.astype(np.float64), np.where(finite, self.e, 0)), np.nan)
         return self.codes * scale[..., None]
 
 
 def quantise_heads(x: ndarray, heads: int) -> HeadCodes:
-    """Rows of f24 values [T, heads · d] through the quantiser of rows."""
+    """Quantise rows of f24 values [T, heads · d] as the quantiser of rows does."""
     T, features = x.shape
     d = features // heads
     quantiser = QuantiseRowsParams(lanes=1, max_d=d, max_tokens=T * features)
@@ -70,7 +70,7 @@ def quantise_heads(x: ndarray, heads: int) -> HeadCodes:
 
 
 def joined(held: HeadCodes, position: int, more: HeadCodes) -> HeadCodes:
-    """Heads of tokens in their places from `position` on; what lies behind them is forgotten."""
+    """Write heads of tokens at `position` and the following positions; later positions are dropped."""
     parts = (
         np.concatenate([old[:, :position], new], axis=1)
         for old, new in ((held.codes, more.codes), (held.m, more.m), (held.e, more.e))
@@ -90,9 +90,10 @@ def attend(
     window: int = 0,
     soft_cap: float | None = None,
 ) -> ndarray:
-    """Heads of tokens from `position` on over those of all positions -> f24 values float32 [T, heads · d].
+    """Attention of heads of tokens from `position` on over those of all positions: f24 values float32 [T,
+    heads · d].
 
-    window: positions that a token sees, 0 for all.
+    window: the number of positions that a token sees; 0 means all.
     """
     heads, T, d = queries.codes.shape
     reals = keys.reals()
@@ -102,7 +103,7 @@ def attend(
     shift = greatest[:, None] - values.e
     weight = np.where(shift <= ACCUMULATOR_FRACTION, np.ldexp(1.0, ACCUMULATOR_FRACTION - shift), 0.0)
     integers = values.codes * (values.m * weight)[..., None]
-    # Rows of a key head: token by token, in it the query heads that share it.
+    # Rows of a key head: token by token, and for each token the query heads that share it.
     grouped = queries.reals().reshape(len(reals), sharing, T, d).swapaxes(1, 2)
     result = np.empty((T, len(reals), sharing, d), np.float32)
     for first in range(0, T, TOKENS_AT_ONCE):
@@ -131,7 +132,7 @@ def attend(
 
 
 def _sums(shares: ndarray, values: ndarray, p_bits: int) -> ndarray:
-    """shares @ values: float64 if it is surely exact there, else int64."""
+    """shares @ values: float64 if that is certainly exact, else int64."""
     piece = (EXACT - 1) // (((1 << p_bits) - 1) * LARGEST_VALUE)
     if len(values) <= piece:
         return shares @ values + 0.0

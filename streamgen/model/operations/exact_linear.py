@@ -1,17 +1,17 @@
-"""Matmuls in exact integers by floating-point GEMM: the bits of `kernels.matmul`, fast.
+"""Matmuls in exact integers by floating-point GEMM: the same bits as `kernels.matmul`, but fast.
 
     sum[t,n] = sum over k of a[t,k] * w[n,k]        a = code * f * 2^(15 - d), 0 where d is 16
     y[t,n]   = f24(f24(sum) * r[n]) * 2^(E[t] - 15)  w = scale * multiplicand + minimum
 
-A column of the hardware adds (scale * dot + minimum * sum) * f * 2^(15 - d) over groups; the integers w and a
-give the same sum, and a sum of integers has no order. GEMM in float64 is exact as long as no partial sum, in
-whatever order and with whatever fusing of multiplication and addition, leaves the integers up to 2^53:
+A column of the hardware adds (scale * dot + minimum * sum) * f * 2^(15 - d) over groups. The integers w and a
+give the same sum, and a sum of integers does not depend on the order. GEMM in float64 is exact as long as
+every partial sum, in any order and with any fusing of multiplication and addition, is at most 2^53:
 
     |partial sum| <= K * max|a| * max|w|        max|a| = 127 * 8 * 2^15
 
-With 8-bit scales and minimums max|w| <= 127 * 8 + 127, so K may reach 236,000; with 16 bits 917. Where K
-is larger, it is cut in pieces of which this holds, and their sums are added as int64, which holds what the
-64-bit accumulator of the hardware does.
+With 8-bit scales and minimums max|w| <= 127 * 8 + 127, so K may be up to 236,000; with 16 bits up to 917. A
+larger K is cut into pieces that meet this bound. Their sums are added as int64, which has the width of the
+hardware's 64-bit accumulator.
 """
 
 from dataclasses import dataclass
@@ -33,29 +33,29 @@ from streamgen.numbers.formats import (
 from streamgen.numbers.quantisation import QuantisedWeight
 
 EXACT = 1 << 53
-"""float64 holds every integer up to it."""
+"""float64 holds every integer up to this one."""
 LARGEST_ACTIVATION = 127 * MX_MAX_FACTOR << ACCUMULATOR_FRACTION
 SCALER = ScaleAccumulatorParams(width=64, form=F24)
 ADD = AddParams(form=F24)
-ROWS_AT_ONCE = 256  # of a weight: in float64 they stay in the cache
+ROWS_AT_ONCE = 256  # rows of a weight; in float64 they fit the cache
 
 
 @dataclass(frozen=True, eq=False)
 class Activations:
-    """Rows out of the quantiser: integers a, float64 [T, K] with K padded to groups, and E, int16 [T]."""
+    """Quantised rows: integers a, float64 [T, K] with K padded to groups, and E, int16 [T]."""
 
     integers: ndarray
     exponents: ndarray
 
     def reals(self) -> ndarray:
-        """The numbers that they stand for, float64 [T, padded K], exact; NaN in a row that is not finite."""
+        """The values of the rows, float64 [T, padded K], exact; NaN in a row that is not finite."""
         finite = self.exponents != E_NOT_FINITE
         e = np.where(finite, self.exponents, 0).astype(np.int32) - ACCUMULATOR_FRACTION
         return np.where(finite[:, None], np.ldexp(self.integers, e[:, None]), np.nan)
 
 
 def quantise_activations(x: ndarray) -> Activations:
-    """Rows of f24 values [T, K] through the quantiser of the hardware."""
+    """Quantise rows of f24 values [T, K] as the quantiser of the hardware does."""
     T, K = x.shape
     padded = np.pad(x, ((0, 0), (0, -K % MX_GROUP)))
     mx, exponents = quantise(padded, K)
@@ -70,7 +70,7 @@ def quantise_activations(x: ndarray) -> Activations:
 class ExactLinear:
     """y = x @ weight.T [+ bias] as the hardware computes it; a bias is added in f24.
 
-    ValueError when a sum could leave 64 bits.
+    Raises ValueError if a sum may exceed 64 bits.
     """
 
     def __init__(self, weight: QuantisedWeight, bias: ndarray | None = None) -> None:
@@ -82,7 +82,7 @@ class ExactLinear:
         narrow = np.int16 if largest < 1 << 15 else np.int32
         self.weight = np.pad(integers.astype(narrow), ((0, 0), (0, -K % MX_GROUP)))
         self.piece = (EXACT - 1) // (LARGEST_ACTIVATION * largest)
-        """Columns whose sum is exact in float64."""
+        """The largest number of columns whose sum is exact in float64."""
         self.row_scale = weight.row_scale
         self.bias = None if bias is None else round_f24(bias)
 
@@ -102,7 +102,7 @@ class ExactLinear:
         return self._sums(x.integers, slice(None)).astype(np.int64)
 
     def _sums(self, integers: ndarray, rows: slice) -> ndarray:
-        """Sums for some rows of the weight: float64 if they are surely exact there, else int64."""
+        """Sums for some rows of the weight: float64 if they are certainly exact, else int64."""
         weight = self.weight[rows].astype(np.float64)
         pieces = range(0, weight.shape[1], self.piece)
         if len(pieces) == 1:

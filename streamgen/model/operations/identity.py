@@ -1,4 +1,5 @@
-"""Identity: a value under another name, as what begins a repetition or ends a graph."""
+"""Identity: a value under another name, for example at the beginning of a repetition or the end of
+a graph."""
 
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from streamgen.model.operations.site import Site, Stream
 
 @dataclass(frozen=True)
 class Identity(Operator):
-    """Costs no hardware: its stream is that of what it reads."""
+    """Needs no hardware: its stream is the stream that it reads."""
 
     row_wise = True
     padding = "alike"

@@ -1,4 +1,4 @@
-"""The last row of a pass: what follows a text is asked behind its last token only."""
+"""The last row of a pass: the head reads only the row of the last token."""
 
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ from streamgen.model.operations.site import Site, Stream
 
 @dataclass(frozen=True)
 class LastRow(Operator):
-    """Of a run with `every_row` all rows pass."""
+    """In a run with `every_row`, all rows pass."""
 
     mixes_tokens = True
     takes_last_row = True
@@ -23,7 +23,7 @@ class LastRow(Operator):
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,) = inputs
         if x.rows != "tokens":
-            raise GraphError(f"the last row of tokens is taken, not of {x}")
+            raise GraphError(f"the last row is taken of tokens, not of {x}")
         return (replace(x, rows="one"),)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:

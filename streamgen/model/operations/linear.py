@@ -1,6 +1,6 @@
 """Linear: y = x @ weight.T + bias.
 
-In the accelerator activations are mxi8 and weights integers; sums are exact, a bias is added in f24
+In the accelerator activations are mxi8 and weights are integers. Sums are exact, and a bias is added in f24
 (`exact_linear`).
 """
 
@@ -20,8 +20,8 @@ from streamgen.numbers.weights import FORMATS, GRID
 @dataclass(frozen=True, eq=False)
 class Linear(Operator):
     """weight: float32 [N, K], or integers on the grid of the hardware. bias: float32 [N]. grid: the weight's
-    own 4-bit grid, when its checkpoint had one. asked: the format that its checkpoint asks for where there is
-    no grid: "w8" where it was quantised otherwise, None where it had floats."""
+    own 4-bit grid, if its checkpoint has one. asked: the format that the checkpoint asks for if there is no
+    grid: "w8" for other quantised weights, None for floats."""
 
     weight: np.ndarray | QuantisedWeight
     bias: np.ndarray | None = None
@@ -55,18 +55,18 @@ class Linear(Operator):
 
     @property
     def wanted(self) -> str | None:
-        """The format that keeps what the checkpoint has."""
+        """The format that keeps the checkpoint's weights; None for floats."""
         return self.asked if self.grid is None else GRID.name
 
     def is_fitted(self, numbers: Numbers, path: str) -> bool:
-        """Whether its floats are to be fitted to few bits, for want of a grid of their own."""
+        """Whether the floats must be fitted to few bits, because they have no grid."""
         form = FORMATS[numbers.weight_format(path, self.wanted)]
         kept = self.grid is not None and form.keep is not None
         return not isinstance(self.weight, QuantisedWeight) and not kept and form.is_narrow
 
     @property
     def integers(self) -> QuantisedWeight:
-        """The quantised weight; GraphError when it is not quantised."""
+        """The quantised weight; GraphError if it is not quantised."""
         if not isinstance(self.weight, QuantisedWeight):
             raise GraphError(f"{self} is not quantised")
         return self.weight
@@ -74,11 +74,12 @@ class Linear(Operator):
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,), (N, K) = inputs, self.extents
         if x.features != K or x.kind != "real":
-            raise GraphError(f"a Linear of weight [{N}, {K}] takes {K} features, it is given {x.features}")
+            raise GraphError(f"a Linear of weight [{N}, {K}] takes {K} features; it is given {x.features}")
         return (replace(x, features=N),)
 
     def form(self) -> Form:
-        """What a checkpoint asks for is no part of it: layers that are alike may differ there."""
+        """Does not include the format that a checkpoint asks for, which may differ between layers that are
+        alike."""
         return super().form() if not (self.grid or self.asked) else Linear(self.weight, self.bias).form()
 
     def quantised(self, numbers: Numbers, path: str) -> "Linear":
@@ -104,7 +105,7 @@ class Linear(Operator):
 
     @property
     def floats(self) -> np.ndarray:
-        """The weight as numbers; of a quantised one those that its integers stand for."""
+        """The weight as numbers; for a quantised weight the values of its integers."""
         return self.weight.dequantise() if isinstance(self.weight, QuantisedWeight) else self.weight
 
     def exact(self) -> Exact:
@@ -112,7 +113,7 @@ class Linear(Operator):
         return lambda run, x: linear(run.once("mxi8", x, quantise_activations))
 
     def bind(self, site: Site, *inputs: Bound) -> tuple[Stream, ...]:
-        """Columns compute it: its own, or those of the engine, which matmuls share."""
+        """Columns compute the matmul: its own, or those of the engine, which matmuls share."""
         return (site.fit(site.matmul(inputs[0]), site.extent),)
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
     rms      y = x / sqrt(mean(x^2) + epsilon) · w [+ b]
     layer    y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) · w [+ b]
 
-The exact result is that of the kernel (`kernels.norm`): its own golden.
+The kernel's golden model defines the exact result (`kernels.norm`).
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,10 @@ from streamgen.numbers.formats import round_f24
 
 @dataclass(frozen=True, eq=False)
 class Norm(Operator):
-    """weight, bias: float32 [features]; plus_one: the factor is 1 + weight.
+    """weight, bias: float32 [features]. plus_one: the factor is 1 + weight.
 
-    heads: pieces of a row that are normalised each by itself, with the same weight of features / heads.
+    heads: the number of pieces of a row that are normalised separately, with the same weight of features /
+    heads.
     """
 
     kind: Literal["rms", "layer"]
@@ -55,7 +56,7 @@ class Norm(Operator):
 
     @property
     def padding(self) -> Literal["none", "alike"]:  # type: ignore[override]
-        """Heads have their own size: rows of several have no padding."""
+        """Heads have their own size, so rows of several heads have no padding."""
         return "alike" if self.heads == 1 else "none"
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
@@ -74,7 +75,7 @@ class Norm(Operator):
         return y.reshape(inputs[0].shape)
 
     def params(self, **sizes: int) -> NormParams:
-        """The kernel; sizes: lanes, max_k, max_rows."""
+        """The params of the kernel. sizes: lanes, max_k, max_rows."""
         return NormParams(kind=self.kind, bias=self.bias is not None, plus_one=self.plus_one, **sizes)
 
     def constants(self) -> dict[str, np.ndarray]:
@@ -102,7 +103,8 @@ class Norm(Operator):
         order = site.rows(Shape(k, "one"), lanes)
         walks = [op.constants() for op in site.ops]  # type: ignore[attr-defined]
         constants: dict[str, Any] = {
-            port: site.fixed(order, np.stack([one[port] for one in walks])) for port in self.constants()
+            port: site.fixed(order, np.stack([of_walk[port] for of_walk in walks]))
+            for port in self.constants()
         }
         bounds = {"t": rows, "k": k, "valid_k": valid, "epsilon": self.epsilon, "heads": self.heads}
         params = self.params(lanes=lanes, max_k=k, max_rows=rows)

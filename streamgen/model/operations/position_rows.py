@@ -13,7 +13,7 @@ from streamgen.numbers.formats import round_f24
 
 @dataclass(frozen=True, eq=False)
 class PositionRows(TableRows):
-    """A row for each position, as many as the context has."""
+    """A table with a row for each position of the context."""
 
     arity = 0
 
@@ -28,7 +28,7 @@ class PositionRows(TableRows):
 
     def _rows(self, run: Run) -> np.ndarray:
         if run.positions[-1] >= self.extents[0]:
-            raise ValueError(f"position {run.positions[-1]} is asked for; {self.extents[0]} have a row")
+            raise ValueError(f"position {run.positions[-1]} is needed; the table has {self.extents[0]} rows")
         return self.floats(run.positions)
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:

@@ -3,8 +3,8 @@
     halves    y[j] = x[j] cos(p f[j]) - x[j + r/2] sin(p f[j])
               y[j + r/2] = x[j + r/2] cos(p f[j]) + x[j] sin(p f[j])                     j < r/2
 
-Interleaved pairs are neighbours (2j, 2j + 1). p is the position of the row; the first r dimensions of a head
-rotate, the others pass.
+Interleaved pairs are neighbours (2j, 2j + 1). p is the position of the row. The first r dimensions of a head
+rotate; the others pass unchanged.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ from streamgen.model.operations.site import Site, Stream, head_lanes
 
 @dataclass(frozen=True)
 class Rotary(Operator):
-    """frequencies: r / 2 numbers, radians a position, after any scaling. heads, head_dim: of a row."""
+    """frequencies: r / 2 numbers, in radians per position, after any scaling. heads, head_dim: the shape of a
+    row."""
 
     heads: int
     head_dim: int
@@ -38,18 +39,18 @@ class Rotary(Operator):
         if not self.frequencies or not np.isfinite(self.frequencies).all():
             raise GraphError("rotary frequencies must all be finite, one or more")
         if self.rotated > self.head_dim:
-            raise GraphError(f"{self.rotated} dimensions rotate, a head has {self.head_dim}")
+            raise GraphError(f"{self.rotated} dimensions rotate; a head has {self.head_dim}")
 
     @property
     def rotated(self) -> int:
-        """Dimensions of a head that rotate."""
+        """The number of dimensions of a head that rotate."""
         return 2 * len(self.frequencies)
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,) = inputs
         if x.features != (needed := self.heads * self.head_dim):
             raise GraphError(
-                f"{self.heads} heads of {self.head_dim} rotate, {needed} features; given are {x.features}"
+                f"{self.heads} heads of {self.head_dim} rotate, {needed} features; {x.features} are given"
             )
         return (x,)
 
@@ -66,7 +67,7 @@ class Rotary(Operator):
         return y.reshape(inputs[0].shape)
 
     def params(self, lanes: int, rows: int) -> RopeParams:
-        """The kernel for passes of so many rows."""
+        """The params of the kernel for passes of `rows` rows."""
         return RopeParams(
             lanes=lanes,
             dims=self.head_dim,
@@ -86,12 +87,13 @@ class Rotary(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        """Cosines and sines come from a table in memory; rotations of a phase share what they read of it."""
+        """Cosines and sines come from a table in memory; rotations of one phase share what they
+        read from it."""
         lanes = head_lanes(site, self.head_dim, self.rotated if self.interleaved else self.rotated // 2)
         if self.interleaved and lanes % 2:
             if self.head_dim % 2:
                 raise GraphError(
-                    f"neighbours rotate in pairs, which heads of {self.head_dim} do not hold evenly"
+                    f"neighbours rotate in pairs, but heads have {self.head_dim} dimensions, an odd number"
                 )
             lanes = 2  # of a design with one lane
         pairs = lanes // 2 if self.interleaved else lanes
@@ -120,7 +122,8 @@ class Rotary(Operator):
 
 @lru_cache(maxsize=8)
 def _table(positions: int, frequencies: tuple[float, ...], stored: int) -> np.ndarray:
-    """Rotations of all positions, and a row of NaN for those beyond; rows are `stored` pairs long."""
+    """Cosines and sines of all positions, and a row of NaN for positions beyond; rows are `stored` pairs
+    long."""
     data = rotation_table(positions, np.array(frequencies))
     rows = np.concatenate([data, np.full_like(data[:1], np.nan)])
     return np.pad(rows, ((0, 0), (0, 0), (0, stored - len(frequencies))))

@@ -1,6 +1,7 @@
-"""Base of operations in packages outside: each row of the result is made of the same row of the inputs.
+"""Base class for operations of other packages whose rows are independent: each row of the result depends on
+the same row of the inputs.
 
-A subclass says its float64 reference and which kernel computes rows; everything else follows:
+A subclass defines its float64 reference and the kernel that computes rows; everything else follows:
 
     @dataclass(frozen=True)
     class GateRows(RowOperation):
@@ -13,9 +14,9 @@ A subclass says its float64 reference and which kernel computes rows; everything
             params = GateRowsParams(lanes=rows.element_shape[1], max_rows=rows.shape[0], ...)
             return params, {"itensor": rows, "limit": self.limit}
 
-Fields are the arguments of the torch operator that are no inputs, by name: numbers, texts, tuples, and
-float32 arrays of parameters; a subclass with arrays is a dataclass with eq=False. The exact result is that of
-the kernel: its own golden.
+Fields are those arguments of the torch operator that are not inputs, by name: numbers, texts, tuples, and
+float32 arrays of parameters. A subclass with arrays is a dataclass with eq=False. The kernel's golden model
+defines the exact result.
 """
 
 from abc import abstractmethod
@@ -36,12 +37,12 @@ from streamgen.numbers.formats import round_f24
 
 
 class RowOperation(Operator):
-    """See above.
+    """See the module.
 
-    ports: input ports of the kernel, one for each input in order; it gives the result at `o`. by_element:
-    whether each element of the result is made of the elements in its place: then the kernel takes tiles in
-    any order, and rows with their padding. Largest sizes among the fields of the kernel's params are called
-    `max_...`: hardware that several phases share gets the largest of all its uses.
+    ports: input ports of the kernel, one for each input in order; the result comes at `o`. by_element:
+    whether each element of the result depends only on the elements at its place. The kernel then takes tiles
+    in any order, and rows with their padding. Fields of the kernel's params with largest sizes are named
+    `max_...`: hardware that several phases share gets the largest size of all its uses.
     """
 
     row_wise = True
@@ -50,21 +51,22 @@ class RowOperation(Operator):
 
     @abstractmethod
     def compute(self, *inputs: np.ndarray) -> np.ndarray:
-        """The result [rows, features] of inputs [rows, features], without any rounding: floats as given."""
+        """The result [rows, features] for inputs [rows, features], without any rounding, in the floats of the
+        inputs."""
 
     @abstractmethod
     def kernel(self, *rows: ITensor) -> tuple[KernelParams, Bounds]:
-        """The kernel for inputs in these orders: f24, row after row in tiles of (1, lanes), lanes a divisor
-        of all features."""
+        """The kernel for inputs in these orders: f24, row after row in tiles of (1, lanes), where lanes
+        divides the number of features of every input."""
 
     def features(self, *inputs: int) -> int:
-        """Elements of a row of the result; GraphError where the inputs do not fit."""
+        """The number of features of the result; GraphError if the inputs do not fit."""
         if len(set(inputs)) > 1:
             raise GraphError(f"{self} is given rows of {', '.join(map(str, inputs))} features")
         return inputs[0]
 
     def constants(self) -> Mapping[str, np.ndarray]:
-        """float32 [features] for each further input port of the kernel; f24 values arrive there."""
+        """float32 [features] for each further input port of the kernel, where it arrives as f24 values."""
         return {}
 
     @property
@@ -98,7 +100,8 @@ class RowOperation(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        """Rows without their padding, in tokens that divide each; by elements, in the order of the first."""
+        """Rows without padding, in tokens whose width divides each; by elements, in the order of the first
+        input."""
         features = self.features(*(x.shape.features for x in inputs))
         if self.by_element:
             taken = [site.fit(x, inputs[0].extent) for x in inputs]
@@ -131,5 +134,5 @@ class RowOperation(Operator):
 
 
 def _order(rows: int, features: int) -> ITensor:
-    """Row after row, element by element: golden knows no lanes."""
+    """An order row after row, element by element; the golden model does not depend on lanes."""
     return ITensor((1, 1), "f24", (rows, features), (1, 1), ((0,), (1,)))

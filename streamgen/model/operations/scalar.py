@@ -1,4 +1,4 @@
-"""Each element with one number: i · c, or soft-capped, c · tanh(i / c)."""
+"""Each element combined with one number: i · c, or soft-capped, c · tanh(i / c)."""
 
 from dataclasses import dataclass, replace
 from typing import Literal

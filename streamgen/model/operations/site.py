@@ -1,8 +1,8 @@
-"""Where an operation becomes kernels: what it finds there, and how it says what it wants.
+"""The place where an operation becomes kernels: what the operation finds there, and how it asks for kernels.
 
-A site is one operation in one phase of a run of so many tokens from a position on. The operation asks for
-kernels with their bounds; whether each gets hardware of its own or shares it with other phases, from where
-streams come and whether they need converters is none of its business (`streamgen.compiler.schedule`).
+A site is one operation in one phase of a run of `tokens` tokens from a position on. The operation asks for
+kernels with their bounds. It does not decide whether a kernel gets hardware of its own or shares it with
+other phases, where streams come from, or whether they need converters (`streamgen.compiler.schedule`).
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,14 +22,14 @@ from streamgen.platform.boards import Channel
 _Found = TypeVar("_Found")
 
 HEAD_LANES = 16
-"""Elements a cycle of rows of heads, at most. Attention is bound by positions: wider tokens would cost its
+"""The most elements of rows of heads per cycle. Attention is bound by positions: wider tokens would cost its
 sums of values and the loads and stores of caches thousands of LUTs, and save no cycle."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A value in a phase: the port it comes out of, its order and what it is. by_rows: row after row, as
-    memory has it; else in the order of a matmul's results."""
+    """A value in a phase: its source port, its order and its shape. by_rows: row after row, as in memory;
+    otherwise in the order of a matmul's results."""
 
     port: Port
     itensor: ITensor
@@ -38,15 +38,15 @@ class Stream:
 
     @property
     def extent(self) -> int:
-        """Features of a row with their padding."""
+        """The number of features of a row, padding included."""
         return self.itensor.shape[1]
 
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """A constant in the order in which a kernel reads it: an array in the padded shape for each walk.
+    """A constant in the order in which a kernel reads it: one array in the padded shape for each walk.
 
-    prefetch, burst: of its load, in beats. channel: of its memory; None: where constants lie.
+    prefetch, burst: of its load, in beats. channel: of its memory; None: the channel of constants.
     """
 
     itensor: ITensor
@@ -58,7 +58,7 @@ class Fixed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Behind:
-    """What lies behind a memory port of a kernel: a constant with its `data`, or a state, whose `buffer`
+    """The contents behind a memory port of a kernel: a constant with its `data`, or a state, whose `buffer`
     several kernels may share."""
 
     port: str
@@ -71,8 +71,8 @@ class Behind:
 
 @dataclass(frozen=True)
 class Codes:
-    """Quantised rows: codes of 8 bits and a scale for each head. tile: features that come together, those of
-    all rows before the next ones; None: whole rows."""
+    """Quantised rows: 8-bit codes and a scale for each head. tile: the number of features that come of all
+    rows before the next features; None: whole rows."""
 
     x: Stream
     scale: Stream
@@ -81,7 +81,8 @@ class Codes:
 
 @dataclass(frozen=True)
 class MatmulOperand:
-    """Quantised rows as columns take them: groups of codes with their factors, an exponent for each row."""
+    """Quantised rows in the form for columns: groups of codes with their factors, and an exponent for each
+    row."""
 
     x: Stream
     e: Stream
@@ -89,11 +90,11 @@ class MatmulOperand:
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows of a pass on their way into a cache, and where those of all positions lie.
+    """Rows of a pass on their way into a cache, and the place of the rows of all positions.
 
-    name: of the cache. layout, behind: of the codes and of the scales: how they lie in memory, and what is
-    behind the memory ports. pieces: in which rows come, the first ones of all before the second ones. layer,
-    step: the layer there, the layers of a walk.
+    name: of the cache. layout, behind: of the codes and of the scales: their layouts in memory, and the
+    contents behind the memory ports. pieces: the number of pieces of a row; the first pieces of all rows come
+    before the second ones. layer, step: the layer in the cache, and the number of layers in a walk.
     """
 
     name: str
@@ -107,14 +108,15 @@ class Kept:
 
 Source = Stream | Fixed
 Bound = Stream | Codes | Kept | MatmulOperand | np.ndarray
-"""What an operation makes or reads in a phase; a constant stays an array, [1, features] for each walk."""
+"""A value that an operation computes or reads in a phase; a constant stays an array, [1, features] for each
+walk."""
 
 
 class Site(Protocol):
-    """See above.
+    """See the module.
 
-    name: of the operation. ops: what it does, in each walk of the section. tokens: of the run. position: of
-    the first of them. context: positions that a text may have. lanes: elements that vector kernels take in a
+    name: of the operation. ops: the operation in each walk of the section. tokens: of the run. position: of
+    the first token. context: positions that a text may have. lanes: elements that vector kernels take in a
     cycle (rows of heads: `head_lanes`). attention_lanes: positions of a cache that attention takes in a
     cycle. memory: a channel of the board.
     """
@@ -130,20 +132,20 @@ class Site(Protocol):
 
     @property
     def extent(self) -> int:
-        """Features of a row of the first result, with their padding."""
+        """The number of features of a row of the first result, padding included."""
         ...
 
     def rows(self, shape: Shape, lanes: int | None = None) -> ITensor:
-        """A value row after row; the features of `shape` are those with padding."""
+        """The order of a value row after row; the features of `shape` include padding."""
         ...
 
     def count(self, shape: Shape) -> int:
-        """Rows of a value."""
+        """The number of rows of a value."""
         ...
 
     def order(self, stream: Stream) -> ITensor:
-        """The tiles of a stream as an elementwise operation takes them: in that order, in tokens as wide as
-        is chosen where they can be."""
+        """The tiles of a stream for an elementwise operation: in the order of the stream, in tokens of the
+        chosen width if possible."""
         ...
 
     def kernel(
@@ -157,18 +159,18 @@ class Site(Protocol):
         unasked: Bounds | None = None,
         **inputs: Source,
     ) -> Mapping[str, Stream]:
-        """Ask for a kernel; its outputs by port. steps: bounds that grow from walk to walk. unasked: bounds
-        that are others in a pass behind whose last row nothing is asked."""
+        """Ask for a kernel; return its outputs by port. steps: bounds that grow from walk to walk. unasked:
+        the changed bounds in a pass whose results after the last row are not requested."""
         ...
 
     def matmul(self, x: Bound) -> Stream:
-        """The matmul of the operation (`Operator.matmul`), its bias added: of rows, or of an operand that an
-        earlier phase has quantised. Rows of the result are padded to whole tiles."""
+        """The matmul of the operation (`Operator.matmul`), with its bias added. Its input is rows, or an
+        operand that an earlier phase has quantised. Rows of the result are padded to whole tiles."""
         ...
 
     def fit(self, stream: Stream, extent: int, first: int = 0) -> Stream:
-        """A stream whose rows have this length: zeros follow where they are shorter, or their ends go.
-        first: the feature with which they begin; then first + extent features must be there."""
+        """A stream whose rows have this length: shorter rows are filled with zeros, longer rows are cut.
+        first: the first feature of the result; then first + extent features must be there."""
         ...
 
     def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:
@@ -180,32 +182,33 @@ class Site(Protocol):
         ...
 
     def numbers(self, name: str) -> Stream:
-        """An input of the host: a number for each token."""
+        """An input from the host: a number for each token."""
         ...
 
     def caches(
         self, width: int, dtype: str, heads: int, beside: KvLayout | None = None
     ) -> tuple[KvLayout, int, int, int]:
-        """How the cache of the operation lies in memory, its first channel, its layer there, and the layers
-        of a walk. beside: other rows of the same positions; where these rows are few beside them, they lie
-        on fewer channels, others for keys than for values."""
+        """The layout of the operation's cache in memory, its first channel, its layer, and the layers of a
+        walk. beside: other rows of the same positions. If these rows are few compared with those, they are on
+        fewer channels, which differ for keys and values."""
         ...
 
     def once(self, key: Hashable, make: Callable[[], _Found]) -> _Found:
-        """What `make` gives, made once for all operations of the phase."""
+        """The result of `make`, computed once for all operations of the phase."""
         ...
 
 
 def of_itensor(itensor: ITensor) -> dict[str, int]:
-    """What elementwise kernels of such a stream are made for."""
+    """The params of elementwise kernels for a stream in this order."""
     return {"lanes": prod(itensor.element_shape), "max_tokens": itensor.token_count}
 
 
 def of_stream(stream: Stream) -> dict[str, int]:
-    """The same of a stream."""
+    """The params of elementwise kernels for a stream."""
     return of_itensor(stream.itensor)
 
 
 def head_lanes(site: Site, *sizes: int) -> int:
-    """Elements a cycle of rows of heads: those of the site, up to HEAD_LANES, where `sizes` are multiples."""
+    """Elements of rows of heads per cycle: those of the site, up to HEAD_LANES, if `sizes` are multiples of
+    them."""
     return gcd(site.lanes, HEAD_LANES, *sizes)

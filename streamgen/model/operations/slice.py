@@ -1,4 +1,4 @@
-"""Slice: some features of a row that follow one another."""
+"""Slice: consecutive features of a row."""
 
 from dataclasses import dataclass, replace
 
@@ -21,12 +21,14 @@ class Slice(Operator):
 
     def __post_init__(self) -> None:
         if self.first < 0 or self.count < 1:
-            raise GraphError(f"{self.count} features from {self.first} on are no slice")
+            raise GraphError(f"{self.count} features from {self.first} on are not a slice")
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,) = inputs
         if self.first + self.count > x.features:
-            raise GraphError(f"{self.count} features from {self.first} on are taken of {x.features}")
+            raise GraphError(
+                f"{self.count} features from {self.first} on are needed; the input has {x.features}"
+            )
         return (replace(x, features=self.count),)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
@@ -36,7 +38,7 @@ class Slice(Operator):
         return self.reference
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        """Beginnings and ends of rows are cut off; behind the last features of a row padding is made."""
+        """Cut off the beginnings and ends of rows; add padding after the last features of a row."""
         (x,) = inputs
         return (site.fit(site.fit(x, min(site.extent, x.extent - self.first), self.first), site.extent),)
 

@@ -1,6 +1,6 @@
 """Softmax over the features of a row: exp(x - max) / sum(exp(x - max)).
 
-The exact result is that of the kernel (`kernels.softmax`): its own golden.
+The kernel's golden model defines the exact result (`kernels.softmax`).
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from streamgen.model.operations.site import Site, Stream, of_stream
 
 @dataclass(frozen=True)
 class Softmax(Operator):
-    """Of all features."""
+    """Softmax over all features of a row."""
 
     row_wise = True
     padding = "own"
@@ -37,7 +37,7 @@ class Softmax(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        """Rows that are padded to whole tokens and no further."""
+        """Rows padded to whole tokens, and no further."""
         (x,) = inputs
         lanes, length = of_stream(x)["lanes"], x.shape.features
         params = SoftmaxParams(lanes=lanes, max_length=length)

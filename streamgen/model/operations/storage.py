@@ -1,8 +1,8 @@
-"""Logical graphs as files: numpy arrays, one of them the rest as JSON.
+"""Logical graphs as files: numpy arrays, one of which holds everything else as JSON.
 
-Every class is written by its name and found in a list that is closed, so a file runs no code of others. A
-class of a package outside is written with its module and looked up where whoever loads the file trusts it. An
-array that several operations share (a tied head) is written once and is shared again.
+Every class is written by its name and looked up in a closed list, so loading a file runs no foreign code. A
+class of another package is written with its module and is looked up only if the caller trusts the package. An
+array that several operations share (a tied head) is written once and shared again when loaded.
 """
 
 import json
@@ -23,16 +23,16 @@ from streamgen.numbers.quantisation import GroupGrid, QuantisedWeight
 TREE = "tree"  # member of the file beside the arrays
 _OPERATORS = (getattr(operations, name) for name in operations.__all__)
 _CLASSES = {
-    one.__name__: one
-    for one in (
-        *(one for one in _OPERATORS if isinstance(one, type) and issubclass(one, Operator)),
+    kind.__name__: kind
+    for kind in (
+        *(kind for kind in _OPERATORS if isinstance(kind, type) and issubclass(kind, Operator)),
         *(GroupGrid, LogicalGraph, Operation, QuantisedWeight, Repeat, Input),
     )
 }
 
 
 def save_graph(graph: LogicalGraph, path: Path) -> None:
-    """Write a file; OSError when it cannot be."""
+    """Write a file; OSError if that fails."""
     arrays: dict[int, tuple[str, np.ndarray]] = {}
     tree = np.frombuffer(json.dumps(_tree(graph, arrays)).encode(), np.uint8)
     with path.open("wb") as file:
@@ -40,14 +40,15 @@ def save_graph(graph: LogicalGraph, path: Path) -> None:
 
 
 def load_graph(path: Path, content: bytes | None = None, trust: Collection[str] = ()) -> LogicalGraph:
-    """What `save_graph` wrote. content: of the file, when it is read already. trust: packages of which it may
-    use operations. CheckpointError for a file that is missing, damaged or none, or uses those of others."""
+    """The graph that `save_graph` wrote. content: of the file, if already read. trust: packages whose
+    operations may be used. CheckpointError for a file that is missing, damaged or not a graph, or that uses
+    operations of other packages."""
     try:
         arrays = read_arrays(read_file(path.parent, path.name) if content is None else content)
-        found = _value(parsed(arrays.pop(TREE).tobytes()), arrays, trust)
-        if not isinstance(found, LogicalGraph):
-            raise TypeError(f"it holds a {type(found).__name__}")
-        return found
+        graph = _value(parsed(arrays.pop(TREE).tobytes()), arrays, trust)
+        if not isinstance(graph, LogicalGraph):
+            raise TypeError(f"it holds a {type(graph).__name__}")
+        return graph
     except (
         *(
             ValueError,
@@ -60,11 +61,11 @@ def load_graph(path: Path, content: bytes | None = None, trust: Collection[str] 
             GraphError,
         ),
     ) as error:
-        raise CheckpointError(f"{path} is no stored model: {error}") from error
+        raise CheckpointError(f"{path} is not a stored model: {error}") from error
 
 
 def _tree(value: Any, arrays: dict[int, tuple[str, np.ndarray]]) -> Any:
-    """A value as JSON; arrays go to `arrays`, by identity, with the names they get."""
+    """A value as JSON; arrays are added to `arrays`, by identity, with their names."""
     if isinstance(value, np.ndarray):
         name, _ = arrays.setdefault(id(value), (f"array_{len(arrays)}", value))
         return {"array": name}
@@ -73,16 +74,16 @@ def _tree(value: Any, arrays: dict[int, tuple[str, np.ndarray]]) -> Any:
     if isinstance(value, frozenset):
         return {"set": sorted(value)}
     if isinstance(value, tuple):
-        return [_tree(one, arrays) for one in value]
+        return [_tree(element, arrays) for element in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"{value!r} cannot be stored: graphs hold numbers, strings, arrays and known operations")
 
 
 def _value(tree: Any, arrays: Mapping[str, np.ndarray], trust: Collection[str]) -> Any:
-    """Inverse of `_tree`. KeyError, TypeError, ValueError or GraphError for another tree."""
+    """Inverse of `_tree`. Raises KeyError, TypeError, ValueError or GraphError for a wrong tree."""
     if isinstance(tree, list):
-        return tuple(_value(one, arrays, trust) for one in tree)
+        return tuple(_value(element, arrays, trust) for element in tree)
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
@@ -90,22 +91,22 @@ def _value(tree: Any, arrays: Mapping[str, np.ndarray], trust: Collection[str]) 
         return arrays[content]
     if kind == "set":
         return frozenset(content)
-    return _class(kind, trust)(**{key: _value(one, arrays, trust) for key, one in content.items()})
+    return _class(kind, trust)(**{key: _value(element, arrays, trust) for key, element in content.items()})
 
 
-def _kind(found: type) -> str | None:
-    """How a class is written; None for one that cannot be."""
-    if _CLASSES.get(found.__name__) is found:
-        return found.__name__
-    name = class_name(found)
-    return name if issubclass(found, Operator) and "<locals>" not in name else None
+def _kind(kind: type) -> str | None:
+    """The written name of a class; None if the class cannot be written."""
+    if _CLASSES.get(kind.__name__) is kind:
+        return kind.__name__
+    name = class_name(kind)
+    return name if issubclass(kind, Operator) and "<locals>" not in name else None
 
 
 def _class(kind: str, trust: Collection[str]) -> Any:
-    """The class that is written so; of a package outside, GraphError unless it is trusted."""
+    """The class of a written name; for a class of another package, GraphError unless it is trusted."""
     if ":" not in kind:
         return _CLASSES[kind]
-    found = trusted_class(kind, trust, "the model")
-    if not (isinstance(found, type) and issubclass(found, Operator)):
-        raise TypeError(f"{kind} is no class of operations")
-    return found
+    operation_class = trusted_class(kind, trust, "the model")
+    if not (isinstance(operation_class, type) and issubclass(operation_class, Operator)):
+        raise TypeError(f"{kind} is not a class of operations")
+    return operation_class

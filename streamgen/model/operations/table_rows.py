@@ -1,7 +1,7 @@
-"""Rows of a table in memory, found by numbers that come as a stream: ids or positions.
+"""Rows of a table in memory, selected by a stream of numbers: ids or positions.
 
-A table of f24 lies there as it is. One of w8 is codes of eight bits with a scale for each row, and a row is
-code * scale, rounded once to f24 (`kernels.attention.dequantise`).
+A table of f24 is stored unchanged. A table of w8 is stored as 8-bit codes with a scale for each row, and a
+row is code * scale, rounded once to f24 (`kernels.attention.dequantise`).
 """
 
 from abc import ABC
@@ -29,7 +29,7 @@ _PREFETCH, _BURST = 128, 64
 
 @dataclass(frozen=True, eq=False)
 class TableRows(Operator, ABC):
-    """table: float32 [rows, features], or codes of eight bits with a scale for each row."""
+    """table: float32 [rows, features], or 8-bit codes with a scale for each row."""
 
     table: np.ndarray | QuantisedWeight
     padding = "own"
@@ -54,7 +54,8 @@ class TableRows(Operator, ABC):
 
     @property
     def in_memory(self) -> StoredTable:
-        """What it takes in memory, where each row fills whole beats: of w8 one more for its scale."""
+        """The bytes of the table in memory, where each row fills whole beats; a w8 row has one more beat for
+        its scale."""
         rows, features = self.extents
         beats = {"f24": -(-features * F24_BYTES // BEAT_BYTES), BYTES.name: -(-features // BEAT_BYTES) + 1}
         return StoredTable(
@@ -64,14 +65,14 @@ class TableRows(Operator, ABC):
         )
 
     def floats(self, rows: np.ndarray) -> np.ndarray:
-        """Rows as numbers; of a quantised table those that its integers stand for, float64."""
+        """Rows as numbers; for a quantised table the values of its integers, float64."""
         table = self.table
         if isinstance(table, QuantisedWeight):
             return table.codes[rows] * table.row_scale[rows].astype(np.float64)[:, None]
         return table[rows]
 
     def found(self, site: Site, numbers: Stream) -> tuple[Stream, ...]:
-        """Rows come from a table in memory, with a row of NaN for unknown numbers behind all others."""
+        """Rows come from a table in memory, with a row of NaN for unknown numbers after all others."""
         if not isinstance(self.table, QuantisedWeight):
             return (self._loaded(site, site.name, "f24", site.extent, numbers),)
         codes = self._loaded(site, f"{site.name}_codes", "i8", site.extent, numbers)
@@ -79,7 +80,7 @@ class TableRows(Operator, ABC):
         return (self._scaled(site, codes, scale),)
 
     def _loaded(self, site: Site, name: str, dtype: str, extent: int, numbers: Stream) -> Stream:
-        """A row of so many elements for each number."""
+        """A row of `features` elements for each number."""
         params = RowsLoadParams(
             shape=(extent,),
             tile=(min(site.lanes, extent),),
@@ -105,7 +106,7 @@ class TableRows(Operator, ABC):
         return site.kernel(site.name, params, bounds, i_x=codes, i_scale=scale)["o"]
 
     def _stored(self, dtype: str, extent: int) -> np.ndarray:
-        """What lies in memory, made once: rows of so many elements, and one that stands for no number."""
+        """The array in memory, made once: rows of that many elements, and one for unknown numbers."""
         key = dtype, extent
         if key not in self._tables:
             self._tables[key] = self._with_unknown(dtype, extent)
@@ -132,6 +133,6 @@ class TableRows(Operator, ABC):
 
     @property
     def sizes(self) -> str:
-        """For messages."""
+        """The table for messages."""
         rows, features = self.extents
         return f"{rows} x {features}" + (f", {BYTES.name}" if isinstance(self.table, QuantisedWeight) else "")

@@ -1,4 +1,5 @@
-"""The k greatest elements of a row, the greatest first, and where they are; of equal ones the first.
+"""The k greatest elements of a row, in descending order, and their places; among equal elements the first
+place wins.
 
 NaN is the greatest of all, as in torch.
 """
@@ -16,7 +17,7 @@ from streamgen.model.operations.site import Site, Stream, of_stream
 
 @dataclass(frozen=True)
 class TopK(Operator):
-    """k: how many."""
+    """k: the number of elements."""
 
     k: int = 1
     results = ("values", "indices")
@@ -30,7 +31,7 @@ class TopK(Operator):
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,) = inputs
         if self.k > x.features:
-            raise GraphError(f"the {self.k} greatest of {x.features} features are asked for")
+            raise GraphError(f"the {self.k} greatest of {x.features} features do not exist")
         return replace(x, features=self.k), replace(x, features=self.k, kind="ids")
 
     def reference(self, run: Run, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -42,8 +43,8 @@ class TopK(Operator):
         def compute(run: Run, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             rows, length = x.shape
             params = TopKParams(lanes=1, max_length=length, max_k=self.k)
-            found = params.golden({"rows": rows, "length": length, "k": self.k}, {"i": x})
-            return found["o_values"], found["o_indices"]
+            results = params.golden({"rows": rows, "length": length, "k": self.k}, {"i": x})
+            return results["o_values"], results["o_indices"]
 
         return compute
 
@@ -52,8 +53,8 @@ class TopK(Operator):
         x = site.fit(inputs[0], -(-length // lanes) * lanes)
         params = TopKParams(lanes=lanes, max_length=length, max_k=self.k)
         bounds = {"rows": site.count(x.shape), "length": length, "k": self.k}
-        found = site.kernel(site.name, params, bounds, i=x)
-        return tuple(found[f"o_{result}"] for result in self.results)
+        ports = site.kernel(site.name, params, bounds, i=x)
+        return tuple(ports[f"o_{result}"] for result in self.results)
 
     def __str__(self) -> str:
         return f"top_k[{self.k}]"

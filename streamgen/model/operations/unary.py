@@ -1,4 +1,4 @@
-"""Functions of each element by itself."""
+"""Functions of each element."""
 
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,7 @@
-"""The formats of weights: a file each, which says all there is to say of it (`WeightFormat`).
+"""The formats of weights, one file each, with the complete definition of the format (`WeightFormat`).
 
-Quantisation, kernels, estimates, configuration and tests go over `FORMATS`. A new format is a file here that
-defines `FORMAT`, and its name in the list below.
+Quantisation, kernels, estimates, configuration and tests iterate over `FORMATS`. To add a format, add a file
+that defines `FORMAT`, and its name to the list below.
 """
 
 from importlib import import_module
@@ -15,10 +15,10 @@ FORMATS: dict[str, WeightFormat] = {
     name: import_module(f"streamgen.numbers.weights.{name}").FORMAT for name in _NAMES
 }
 DEFAULT = FORMATS["w4"]
-"""Of weights that come as floats, unless another one is asked for."""
+"""The format of floats, unless another one is requested."""
 BYTES = FORMATS["w8"]
-"""Of tables, and of weights whose own quantisation no other format keeps."""
+"""The format of tables, and of weights whose own quantisation no other format keeps."""
 GRID = next(form for form in FORMATS.values() if form.keep is not None)
-"""Of weights that come with a 4-bit grid."""
+"""The format of weights that have a 4-bit grid."""
 TITLES = ", ".join(f"{form.name} ({form.title})" for form in FORMATS.values())
-"""The formats, as a help text lists them."""
+"""The formats as a list for help texts."""

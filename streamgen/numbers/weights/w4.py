@@ -1,11 +1,11 @@
-"""w4: codes -8..7 in groups, with an integer scale and, unless left out, an integer minimum a group.
+"""w4: codes -8..7 in groups, with an integer scale and, by default, an integer minimum per group.
 
     weight[n, k] = row_scale[n] * (scale[n, g] * code[n, k] + minimum[n, g])     g = k // group
 
-Scales and minimums are two's complement integers of `scale_bits` bits that share one f24 per output row,
-r = max(|scale|, |minimum|) / (2^(scale_bits - 1) - 1). A weight that comes with its own 4-bit grid (codes
-0..15, scale d, minimum m, as in a GGUF Q4_1 tensor) keeps its codes; centring them, code q - 8 and minimum
-m + 8 d, makes the minimum small, and 8 bits enough for it.
+Scales and minimums are two's complement integers of `scale_bits` bits that share one f24 per output row, r =
+max(|scale|, |minimum|) / (2^(scale_bits - 1) - 1). A weight with its own 4-bit grid (codes 0..15, scale d,
+minimum m, as in a GGUF Q4_1 tensor) keeps its codes. Centring them, code q - 8 and minimum m + 8 d, makes the
+minimum small, so that 8 bits are enough for it.
 """
 
 import numpy as np
@@ -21,11 +21,11 @@ STRETCHES = np.linspace(1.0, 1.25, 65)[1:]  # of a row scale: which steps suit a
 
 
 def _rounded(weight: ndarray, group: int, scale_bits: int, minimum: bool) -> Rounded:
-    """Fit groups from least to greatest weight, or, without minimums, around zero.
+    """Fit groups from least to greatest weight or, without minimums, around zero.
 
-    A symmetric group maps the extreme that is greater in magnitude to -8 or beyond no code, so its
-    scale may be negative. Codes are chosen under the rounded scale and minimum, not the fitted ones.
-    Small models lose 20-35 % of perplexity when fitted this way; w8 costs almost nothing.
+    A symmetric group maps the extreme of greater magnitude to -8 or beyond no code, so its scale may be
+    negative. Codes are chosen under the rounded scale and minimum, not the fitted ones. Small models lose
+    20-35 % of perplexity when fitted this way; w8 costs almost nothing.
     """
     K = weight.shape[1]
     starts = np.arange(0, K, group)
@@ -50,13 +50,13 @@ def _rounded(weight: ndarray, group: int, scale_bits: int, minimum: bool) -> Rou
 
 
 def centred(scale: ndarray, minimum: ndarray) -> ndarray:
-    """Minimums of codes that are centred, float64."""
+    """Minimums for centred codes, float64."""
     centre: ndarray = minimum.astype(np.float64) + CENTRE * scale.astype(np.float64)
     return centre
 
 
 def _kept(codes: ndarray, scale: ndarray, minimum: ndarray, scale_bits: int, minimums: bool) -> Rounded:
-    """A few rows of a grid: its codes, centred, under the row scale of some that loses least."""
+    """A few rows of a grid: its centred codes, under the one of several row scales that loses the least."""
     fitted = scale.astype(np.float64)
     centre = centred(scale, minimum) if minimums else None
     codes = (codes.astype(np.int16) - CENTRE).astype(np.int8)
@@ -64,7 +64,8 @@ def _kept(codes: ndarray, scale: ndarray, minimum: ndarray, scale_bits: int, min
     sums, squares = groups.sum(axis=2), np.square(groups).sum(axis=2)
 
     def lost(scale: ndarray, minimum: ndarray | None, row_scale: ndarray) -> ndarray:
-        """Sum of the squared errors of the weights of each row: of (a * code + b)^2, from sums of codes."""
+        """The sum of the squared errors of the weights of each row: of (a * code + b)^2, from sums
+        of codes."""
         row = row_scale.astype(np.float64)[:, None]
         a = fitted - row * scale
         found: ndarray = a * a * squares

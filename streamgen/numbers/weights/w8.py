@@ -1,4 +1,4 @@
-"""w8: int8 codes -127..127 under one f24 a row, weight[n, k] = row_scale[n] * code[n, k]."""
+"""w8: int8 codes -127..127 under one f24 per row, weight[n, k] = row_scale[n] * code[n, k]."""
 
 import numpy as np
 from numpy import ndarray

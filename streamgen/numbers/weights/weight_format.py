@@ -1,4 +1,4 @@
-"""What is said of a format of weights, in one value."""
+"""The definition of a format of weights, as one value."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,18 +27,18 @@ class WeightFormat:
 
         weight[n, k] = row_scale[n] * (scale[n, g] * multiplicand(code[n, k]) + minimum[n, g])
 
-    where g = k // group, with integer scales and minimums, so that sums of products are exact whatever their
-    order is.
+    where g = k // group. Scales and minimums are integers, so sums of products are exact in any order.
 
-    name: in configurations and files. title: what a help text says of it.
-    code_bits: of a code in memory. multiplicands: the integer that each code stands for, by the code as an
-    unsigned number; without them a code is its own two's complement integer.
-    groups: how many weights along K can share a scale; none: weights have one scale a row.
-    minimums: whether groups can have a minimum beside the scale.
-    round: some rows of a weight, float64 [N, K], in this format: (rows, group, scale_bits, minimum). group:
-    one of `groups`, or 0. scale_bits: of the integer scales and minimums. minimum: whether groups have one.
-    keep: codes 0..15 on a 4-bit grid as they are, only scales and minimums rounded: (codes uint8 [N, K],
-    scale, minimum [N, groups], scale_bits, minimum: whether groups have one). None: the format cannot.
+    name: in configurations and files. title: for help texts.
+    code_bits: bits of a code in memory. multiplicands: the integer that each code stands for, indexed by the
+    code as an unsigned number; without them a code is its own two's complement integer.
+    groups: the possible numbers of weights along K that share a scale; empty: weights have one scale per row.
+    minimums: whether groups can have a minimum in addition to the scale.
+    round: returns some rows of a weight, float64 [N, K], in this format: (rows, group, scale_bits, minimum).
+    group: one of `groups`, or 0. scale_bits: of the integer scales and minimums. minimum: whether groups have
+    one.
+    keep: keeps codes 0..15 on a 4-bit grid and rounds only scales and minimums: (codes uint8 [N, K], scale,
+    minimum [N, groups], scale_bits, minimum: whether groups have one). None: the format cannot do this.
     """
 
     name: str
@@ -59,7 +59,7 @@ class WeightFormat:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether codes are so few that rounding floats as they are costs language models quality."""
+        """Whether the codes have so few bits that plain rounding of floats costs language models quality."""
         return self.code_bits < 8
 
     @property
@@ -75,15 +75,15 @@ class WeightFormat:
         return table[codes.astype(np.int64) & len(table) - 1]
 
     def group(self, asked: int) -> int:
-        """The group of weights for which a group is asked: the only one that the format has, or that, or 0
-        for weights without groups. ValueError for one that the format does not have."""
+        """The number of weights in a group for the requested number: the only one that the format has, or the
+        requested one, or 0 for formats without groups. ValueError if the format does not have it."""
         if len(self.groups) > 1 and asked not in self.groups:
             *first, last = self.groups
             raise ValueError(f"group is {asked}; {', '.join(map(str, first))} and {last} are allowed")
         return asked if len(self.groups) > 1 else sum(self.groups)
 
     def bits(self, *, group: int, scale_bits: int, minimum: bool) -> float:
-        """Bits that a weight takes in memory, with its share of scales and minimums."""
+        """Bits of a weight in memory, with its share of scales and minimums."""
         if not self.groups:
             return float(self.code_bits)
         shared = scale_bits * (1 + (minimum and self.minimums))

@@ -381,7 +381,7 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
         ("model.json", b"{", ValueError, "model.json cannot be read"),
         ("model.json", b'{"config": {"no": 1}}', ValueError, "model.json cannot be read"),
         ("model.npz", None, ValueError, "model.npz is missing or cannot be read"),
-        ("model.npz", b"PK nothing", CheckpointError, "model.npz is no stored model"),
+        ("model.npz", b"PK nothing", CheckpointError, "model.npz is not a stored model"),
         ("manifest.json", None, ValueError, "no manifest.json"),
         ("notes.json", None, ValueError, "notes.json cannot be read"),
         ("weights_1.bin", b"short", CheckpointError, "weights_1.bin has 5 bytes"),
@@ -416,7 +416,7 @@ def test_what_is_not_built() -> None:
     decoder = random_decoder(**(SMALL | {"interleaved": True}))
     with pytest.raises(GraphError) as raised:
         compiled_model(decoder, replace(TINY, lanes=1))
-    assert str(raised.value) == "neighbours rotate in pairs, which need lanes of at least 2"
+    assert str(raised.value) == "neighbours rotate in pairs, so at least 2 lanes are needed"
 
 
 @pytest.mark.timeout(1500)

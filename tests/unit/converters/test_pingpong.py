@@ -283,7 +283,7 @@ def test_resources_and_levels():
 def test_bad_params():
     with pytest.raises(ValueError) as error:
         PingPongParams(source=A, target=A)
-    assert str(error.value) == f"source and target are the same stream, nothing is to be converted: {A}"
+    assert str(error.value) == f"source and target are the same stream, so no conversion is needed: {A}"
     with pytest.raises(ValueError, match="dtype must agree; the source has f32, the target u8"):
         PingPongParams(source=A, target=itensor((1, 1), "u8", [(8, 1, 0), (8, 1, 1)]))
     with pytest.raises(ValueError, match="the target reads element 8 of dimension 1"):
@@ -294,7 +294,7 @@ def test_bad_bounds():
     params = PingPongParams(**bounds_of(*windows_of_panels(3)))
     with pytest.raises(ValueError) as error:
         params.describe(bounds_of(*windows_of_panels(4)))
-    assert str(error.value) == "shared0 of this converter runs 3 times at most, not 4"
+    assert str(error.value) == "shared0 of this converter runs at most 3 times, not 4"
     target = windows_of_panels(3)[1]
     other = itensor((1, 2), "u8", [(3, 4, 0), (2, 1, 0), (3, 2, 1)])
     with pytest.raises(ValueError, match="the source may differ in trip counts only"):

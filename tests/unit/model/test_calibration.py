@@ -198,7 +198,7 @@ def test_all_or_nothing_of_a_budget() -> None:
     assert within_bits(model, texts, Numbers(weights="w8"), 8) == Numbers(weights="w8")
     with pytest.raises(ValueError, match=r"a budget of 4\.4 bits .* too small: .* have 4\.5"):
         within_bits(model, texts, Numbers(), 4.4)
-    with pytest.raises(ValueError, match="formats are chosen by texts; there are none"):
+    with pytest.raises(ValueError, match="the choice of formats needs texts; there are none"):
         within_bits(model, [], Numbers(), 5)
 
 

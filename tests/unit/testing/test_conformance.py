@@ -30,10 +30,10 @@ def caught(params, cases=CASES, **options) -> list[str]:
         ("golden port", "case 0: golden gives ['y'], the outputs are ['o']"),
         (
             "curve falls",
-            "case 0: o: the curve is not monotone, token 2 moves in cycle 3, after token 1 in cycle 3",
+            "case 0: o: the curve is not monotone: token 2 moves in cycle 3, after token 1 in cycle 3",
         ),
-        ("curve short", "case 0: o: the curve has 5 tokens, the stream 10"),
-        ("curve missing", "case 0: there are curves for ['i'], the ports are ['i', 'o']"),
+        ("curve short", "case 0: o: the curve has 5 tokens; the stream has 10"),
+        ("curve missing", "case 0: there are curves for ['i']; the ports are ['i', 'o']"),
         ("narrow", "o: the component has an output of 24 bits, an output of 32 is promised"),
         ("pin", "irq: a kernel has streams only"),
         ("port", "i_more: no case uses this port"),

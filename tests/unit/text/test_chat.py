@@ -204,7 +204,7 @@ def test_what_templates_and_chats_are_refused(tmp_path: Path) -> None:
     assert refused("hello") == refused([]) == refused({"role": "user", "content": "a"}) == whole
     assert refused(["a"]) == 'messages[0] is a str; "role" and "content" are needed'
     assert refused([CHAT[0], {"role": "user"}]) == 'messages[1]["content"] is None; a text is needed'
-    assert refused([{**CHAT[0], "tools": {1j}}]).startswith("a message holds what is no JSON: ")
+    assert refused([{**CHAT[0], "tools": {1j}}]).startswith("a message cannot be written as JSON: ")
     assert refused(CHAT, "a\n{% endif %}").startswith("line 2 of the chat template: Encountered unknown tag")
     assert refused(CHAT, "{{ raise_exception('no') }}") == "the chat template: no"
     none: Tokenizer = load_tokenizer(family("qwen").folder(tmp_path / "none"))

@@ -197,24 +197,24 @@ KNOWN = "gpt-2, phi-2, smollm, refact, starcoder, llama-bpe, llama-v3, llama3, s
     [
         (SMALL, {"model": "bert"}, "the tokenizer is of the kind 'bert'; known are gpt2, llama"),
         (SMALL, {"pre": "viking"}, f"the pre-tokenizer is 'viking'; known are {KNOWN}tekken, gpt-4o"),
-        (SMALL, {"token_type": [1]}, "there are 263 tokens and 1 of tokenizer.ggml.token_type"),
+        (SMALL, {"token_type": [1]}, "there are 263 tokens, but 1 values in tokenizer.ggml.token_type"),
         (SMALL, {"tokens": ["a"] * 263}, "two ids have the same token"),
         (SMALL, {"tokens": []}, "there are no tokens"),
-        (SMALL, {"tokens": "ab"}, "the field tokenizer.ggml.tokens is no list of str"),
+        (SMALL, {"tokens": "ab"}, "the field tokenizer.ggml.tokens is not a list of str"),
         (SMALL, {"eos_token_id": 263}, "the eos token is 263; ids are 0 to 262"),
         (SMALL, {"merges": ["h i"]}, "the merge 'h i' is not one of two tokens to a third"),
         (SMALL, {"merges": ["he"]}, "the merge 'he' is not one of two tokens to a third"),
         (
             SMALL,
             {"add_eos_token": True},
-            "every text takes the eos token, but there is no field tokenizer.ggml.eos_token_id",
+            "every text gets the eos token, but the field tokenizer.ggml.eos_token_id is missing",
         ),
-        (PIECES, {"scores": [1.0]}, "there are 8 tokens and 1 of tokenizer.ggml.scores"),
-        (PIECES, {"scores": [1] * 8}, "the field tokenizer.ggml.scores is no list of float"),
+        (PIECES, {"scores": [1.0]}, "there are 8 tokens, but 1 values in tokenizer.ggml.scores"),
+        (PIECES, {"scores": [1] * 8}, "the field tokenizer.ggml.scores is not a list of float"),
         (
             PIECES,
             {"bos_token_id": None},
-            "every text takes the bos token, but there is no field tokenizer.ggml.bos_token_id",
+            "every text gets the bos token, but the field tokenizer.ggml.bos_token_id is missing",
         ),
     ],
 )
@@ -330,7 +330,7 @@ def _moved(described: Any) -> None:
         (lambda d: d["model"].update(merges=[["h", "ii"]]), "tokenizer.json cannot be read: "),
         (lambda d: d.update(pre_tokenizer={"type": "Cut"}), "tokenizer.json cannot be read: "),
         (lambda d: d["model"].update(vocab={}), "tokenizer.json"),
-        (lambda d: d.update(decoder=None), "there is no decoder, which says how tokens become a text"),
+        (lambda d: d.update(decoder=None), "there is no decoder, so tokens cannot become a text"),
         (lambda d: d.update(decoder={"type": "CTC"} | CTC), 'the decoder has {"type": "CTC"'),
         (
             lambda d: d.update(decoder={"type": "Sequence", "decoders": [d["decoder"], {"type": "Fuse"}]}),
@@ -364,7 +364,7 @@ def test_folders_without_good_files(tmp_path: Path) -> None:
     for name in ("vocab.json", "tokenizer.model"):
         (tmp_path / name).write_text("{}")
         assert refused() == (
-            f"there is {name} but no tokenizer.json, which alone is read; transformers writes it: "
+            f"there is {name}, but only tokenizer.json can be read; transformers writes it: "
             "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
         )
     for text in ("{", "[]", '{"model": 3}'):

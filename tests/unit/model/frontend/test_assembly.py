@@ -89,11 +89,11 @@ def _weights(N: int, K: int) -> Linear:
         ),
         (
             lambda p: _attention(p, k=_weights(64, 90)),
-            "layers[1].k: a Linear of weight [64, 90] takes 90 features, it is given 96",
+            "layers[1].k: a Linear of weight [64, 90] takes 90 features; it is given 96",
         ),
         (
             lambda p: _attention(p, o=_weights(96, 64)),
-            "layers[1].o: a Linear of weight [96, 64] takes 64 features, it is given 128",
+            "layers[1].o: a Linear of weight [96, 64] takes 64 features; it is given 128",
         ),
         (
             lambda p: _attention(p, kv_heads=3, k=_weights(96, 96), v=_weights(96, 96)),
@@ -101,7 +101,7 @@ def _weights(N: int, K: int) -> Linear:
         ),
         (
             lambda p: _attention(p, rotation=Rotation(np.ones(20))),
-            "layers[1]: 40 dimensions rotate, a head has 32",
+            "layers[1]: 40 dimensions rotate; a head has 32",
         ),
         (
             lambda p: _attention(p, rotation=Rotation(np.array([1.0, np.nan]))),
@@ -113,7 +113,7 @@ def _weights(N: int, K: int) -> Linear:
         ),
         (
             lambda p: _block(p, down=_weights(96, 96)),
-            "layers[1].down: a Linear of weight [96, 96] takes 96 features, it is given 160",
+            "layers[1].down: a Linear of weight [96, 96] takes 96 features; it is given 160",
         ),
         (
             lambda p: _block(p, function="sin"),

@@ -35,8 +35,8 @@ TYPES = (
 
 def _told(model_type: str) -> str:
     return (
-        "auto_map names code of the checkpoint's own, attack.Config, attack.Model, which is never run; "
-        f"without auto_map it is read as the model_type {model_type!r} of transformers"
+        "auto_map names code in the checkpoint, attack.Config, attack.Model, which is never run; "
+        f"without auto_map the checkpoint is read as the model_type {model_type!r} of transformers"
     )
 
 
@@ -103,9 +103,9 @@ def test_a_family_of_transformers(name: str, tmp_path: Path) -> None:
         _told(name.lower()),
         f"tensor {LAYER}.mlp.up_proj.weight is missing",
         f"tensor {LAYER}.self_attn.k_proj.bias is missing",
-        "and 1 more like the last",
+        "and 1 more of this kind",
         "tensor extra.0 has no place in the model",
-        "and 2 more like the last",
+        "and 2 more of this kind",
         "tensor model.norm.weight has shape [3]; [48] is needed",
         *TYPES,
         "model.layers.0.mlp.act_fn",
@@ -126,14 +126,14 @@ def test_a_family_that_is_read_here(tmp_path: Path) -> None:
     _has(
         reasons,
         _told("llama"),
-        "partial_rotary_factor is 0.5, which is not supported; heads of model_type 'llama' rotate whole",
+        "partial_rotary_factor is 0.5, which is not supported; heads of model_type 'llama' rotate as a whole",
         "3 query heads cannot share 2 key heads evenly",
-        f"the metadata says 3 layers, the file has 2 (tensors like {LAYER}.self_attn.q_proj.weight)",
+        f"the metadata says 3 layers; the file has 2 (tensors like {LAYER}.self_attn.q_proj.weight)",
         "tensor model.norm.weight has shape [3]; [48] is needed",
         f"tensor {LAYER}.self_attn.q_proj.weight is missing",
         *TYPES,
         "tensor extra.0 has no place in a decoder of 2 layers",
-        "and 2 more like the last",
+        "and 2 more of this kind",
         TOKENIZER,
     )
     assert not mark.exists()
@@ -153,7 +153,7 @@ def test_values_that_cannot_be_used(tmp_path: Path) -> None:
         *TYPES,
     ]
     assert all(" extra." in reason for reason in reasons[5:-2])
-    assert reasons[-2:] == ["and 2 more like the last", TOKENIZER]
+    assert reasons[-2:] == ["and 2 more of this kind", TOKENIZER]
 
 
 def test_packed_weights(tmp_path: Path) -> None:
@@ -190,12 +190,12 @@ def test_a_gguf_file(tmp_path: Path) -> None:
     reasons = _refused(path)
     _has(
         reasons,
-        "tensor rope_freqs.weight has shape [8]; [8] divisors above 0 are needed",
+        "tensor rope_freqs.weight has shape [8]; [8] is needed, and all divisors must be above 0",
         "llama.logit_scale is 0.25, which is not supported; 0.0 or 1.0 is",
         "4 query heads cannot share 3 key heads evenly",
         "tensor output_norm.weight has shape [3]; [64] is needed",
         "tensor blk.1.ffn_up.weight is missing",
-        "tensor blk.0.attn_norm.weight is I32; F32, F16, BF16 and what quantises them can be read",
+        "tensor blk.0.attn_norm.weight is I32; F32, F16, BF16 and quantised types can be read",
         "the tokenizer has 49 tokens, the vocabulary of the model 48",
     )
 
@@ -207,7 +207,7 @@ def test_a_gguf_file_of_another_architecture(tmp_path: Path) -> None:
     assert _refused(path) == [
         "gemma3.expert_count is 4, which is not supported; 0 is",
         "tensor model.layers.3.mlp.up_proj.weight is missing",
-        f"tensor {wrong[1]} is I32; F32, F16, BF16 and what quantises them can be read",
+        f"tensor {wrong[1]} is I32; F32, F16, BF16 and quantised types can be read",
         TOKENIZER,
     ]
 
@@ -240,7 +240,7 @@ def test_parts_of_heads_that_rotate_whole(name: str, tmp_path: Path) -> None:
     _config(tmp_path, partial_rotary_factor=0.5)
     said = (
         f"partial_rotary_factor is 0.5, which is not supported; heads of model_type {name.lower()!r} rotate "
-        "whole, those of 'stablelm' in part"
+        "as a whole, those of 'stablelm' rotate in part"
     )
     for function in ("silu", "relu2"):  # with the second one transformers reads a Mistral, too
         _config(tmp_path, hidden_act=function)

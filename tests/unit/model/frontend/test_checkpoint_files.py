@@ -59,7 +59,7 @@ def test_unknown_files(folder: Path) -> None:
         (folder / name).write_text("{}")
     with pytest.raises(CheckpointError) as caught:
         load_decoder(folder, 16)
-    remedy = "is not known; move it out of the folder, if it is none of the model's"
+    remedy = "is not known; if it is not part of the model, move it out of the folder"
     assert str(caught.value) == "\n  ".join(
         [
             f"{folder}:",

@@ -19,7 +19,7 @@ from streamgen.numbers.quantisation import GroupGrid
 
 HERE = Path(__file__)
 JOINED = "an operation joins its result with one that has other tokens in its places"
-WHOLE = "rows must stay whole: each holds features of one token, and every token has one"
+WHOLE = "rows must stay whole: each row holds features of one token, and every token has one row"
 
 
 class FeedForward(nn.Module):
@@ -184,13 +184,13 @@ def test_arithmetic(function, ops: list[str] | None) -> None:
     ("function", "reason"),
     [
         (lambda m, x: x / 0, "aten.div.Tensor: it divides by 0"),
-        (lambda m, x: m.scale / x, "aten.div.Tensor: it divides by what is computed at run time"),
-        (lambda m, x: x**4, "aten.pow.Tensor_Scalar: its power is 4, only 2 can be compiled"),
+        (lambda m, x: m.scale / x, "aten.div.Tensor: it divides by a value that is computed at run time"),
+        (lambda m, x: x**4, "aten.pow.Tensor_Scalar: its power is 4; only 2 can be compiled"),
         (lambda m, x: x**3, "a cube must be part of a GELU: 0.5 * x * (1 + tanh("),
-        (lambda m, x: x * torch.nan, "aten.mul.Tensor: it multiplies with nan"),
+        (lambda m, x: x * torch.nan, "aten.mul.Tensor: it multiplies by nan"),
         (lambda m, x: x + torch.nan, "aten.add.Tensor: its other operand is nan; a finite number is needed"),
         (lambda m, x: torch.inf - x, "its other operand is inf; a finite number is needed"),
-        (lambda m, x: x.int() * 1.5, "it makes torch.int32 of floats"),
+        (lambda m, x: x.int() * 1.5, "it casts floats to torch.int32"),
         (lambda m, x: x.neg_(), "aten.neg_.default: it changes an input or a parameter in place"),
     ],
 )
@@ -326,12 +326,18 @@ def test_all_unsupported_operations_in_one_error() -> None:
         (lambda m, x: x * m.state.mul_(2), "it changes a parameter or a buffer in place"),
         (lambda m, x: x.view(8, 8).relu_() + 1, "it changes an input or a parameter in place"),
         (lambda m, x: x.split(4, dim=0)[0], f"aten.split.Tensor: {WHOLE}"),
-        (lambda m, x: x.softmax(0), "aten.softmax.int: the last dimension is needed"),
+        (lambda m, x: x.softmax(0), "aten.softmax.int: softmax must be over the last dimension"),
         (lambda m, x: x @ x.T, "aten.matmul.default: a product of two values must be scores of an attention"),
-        (lambda m, x: m.scale @ x, "aten.matmul.default: a value must stand left of a parameter"),
+        (
+            lambda m, x: m.scale @ x,
+            "aten.matmul.default: the left operand must be a value, the right one a parameter",
+        ),
         (lambda m, x: x - x.mean(-1, keepdim=True), "aten.sub.Tensor: a mean over features must be part of"),
         (lambda m, x: x + x.mean(0), "aten.mean.dim: a mean over features must be part of"),
-        (lambda m, x: torch.cat([x, m.state.expand(8, 8)], 1), "it joins what is computed at run time and a"),
+        (
+            lambda m, x: torch.cat([x, m.state.expand(8, 8)], 1),
+            "it joins a constant to a value that is computed",
+        ),
         (lambda m, x: x + x.flip(0), "aten.flip.default: an operation joins its result"),
         (lambda m, x: x[torch.tensor([1, 0])], "each holds features of one token, and every token has"),
         (lambda m, x: x + x.max(), "aten.max.default"),
@@ -448,9 +454,7 @@ def test_stale_grid() -> None:
     linear = _gridded()
     with torch.no_grad():
         linear.weight[0, 0] += 1e-3
-    with pytest.raises(
-        ValueError, match=r"^weight_grid of '0' does not describe its weight any more; delete "
-    ):
+    with pytest.raises(ValueError, match=r"^weight_grid of '0' does not match its weight any more; delete "):
         import_module(nn.Sequential(linear), torch.randn(2, 64))
     linear.weight_grid = "q4"
     with pytest.raises(TypeError, match=r"^weight_grid of '0' is str; a GroupGrid is needed$"):

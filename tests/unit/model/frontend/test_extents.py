@@ -88,7 +88,7 @@ def test_results_of_other_dimensions(name: str) -> None:
     with pytest.raises(UnsupportedOperationError) as caught:
         import_module(Deciding(lambda m, y, n: shape(y)), torch.randn(TOKENS, H))
     assert str(caught.value).startswith(
-        f"with an extent of 1 of dimension 0 of its inputs results are {one}, with 4 they are {more}: "
+        f"with an extent of 1 of dimension 0 of its inputs, results are {one}; with 4 they are {more}: "
     )
 
 
@@ -96,9 +96,9 @@ def test_the_line_is_named() -> None:
     module = Deciding(FROZEN["multiple"])
     line = next(n for n, text in enumerate(HERE.read_text().splitlines(), 1) if '"multiple"' in text)
     message = (
-        "what the module computes depends on the extent of dimension 0 of its inputs, which "
-        f"{HERE}:{line} asks for: with 7 it is not what it is with 4. A graph holds for any number of "
-        "tokens: nothing but views and masks may be made of x.shape"
+        "the result of the module depends on the extent of dimension 0 of its inputs, read at "
+        f"{HERE}:{line}: the result for 7 differs from the result for 4. A graph holds for any number of "
+        "tokens, so only views and masks may depend on x.shape"
     )
     with pytest.raises(UnsupportedOperationError, match=f"^{re.escape(message)}$"):
         import_module(module, torch.randn(TOKENS, H))

@@ -79,7 +79,7 @@ def test_other_arguments_are_refused_by_name(name: str, argument: str, value: fl
     module = _Called(lambda x: torch_function(FUNCTIONS[name])(x, **{argument: other}))
     with pytest.raises(UnsupportedOperationError) as caught:
         import_module(module, X)
-    assert f"its {argument} is {other}, only {value} can be compiled" in str(caught.value)
+    assert f"its {argument} is {other}; only {value} can be compiled" in str(caught.value)
 
 
 def test_a_call_computes_one_function_by_its_arguments() -> None:

@@ -133,7 +133,7 @@ def test_wrong_model(tmp_path: Path) -> None:
         load_feed_forward(path, 0)
     _write(path, dict.fromkeys(SHAPES, Kind.F32), shapes=SHAPES | {"down": (K, N + 32)})
     with pytest.raises(
-        CheckpointError, match=r"layer 0 do not fit one another: gate \[96, 64\], up \[96, 64\], down"
+        CheckpointError, match=r"layer 0 do not fit each other: gate \[96, 64\], up \[96, 64\], down"
     ):
         load_feed_forward(path, 0)
 

@@ -106,8 +106,8 @@ def test_tensors_that_change_nothing(tmp_path: Path) -> None:
             "adapter",
             "general.type is 'adapter'; 'model' is needed, a file with a whole model",
         ),
-        ("clip.has_vision_encoder", True, "clip.has_vision_encoder is True; a field of another architecture"),
-        ("adapter.lora.alpha", 16.0, "adapter.lora.alpha is 16.0; a field of another architecture"),
+        ("clip.has_vision_encoder", True, "clip.has_vision_encoder is True; fields of another architecture"),
+        ("adapter.lora.alpha", 16.0, "adapter.lora.alpha is 16.0; fields of another architecture"),
         ("mradermacher.quantize_version", 2, ""),
         ("general.quantization_version", 2, ""),
     ],
@@ -164,12 +164,13 @@ def test_a_model_in_several_files(tmp_path: Path) -> None:
         load_decoder(second)
     ending = "-00001-of-00003.gguf"
     assert (
-        str(caught.value) == f"{second}: the model lies in 3 files; name the first, which ends with {ending}"
+        str(caught.value)
+        == f"{second}: the model is split into 3 files; give the first, which ends with {ending}"
     )
     third.unlink()
     with pytest.raises(CheckpointError) as caught:
         load_decoder(first)
-    assert str(caught.value) == f"{first}: the model lies in 3 files; {third.name} is missing"
+    assert str(caught.value) == f"{first}: the model is split into 3 files; {third.name} is missing"
 
 
 def test_files_of_different_models(tmp_path: Path) -> None:
@@ -179,5 +180,5 @@ def test_files_of_different_models(tmp_path: Path) -> None:
         load_decoder(first)
     assert str(caught.value) == f"{third}: split.no is 1; 2 is needed"
     first, *_ = _split(tmp_path, llama(), **{"split.tensors.count": 7})
-    with pytest.raises(CheckpointError, match=r"split\.tensors\.count is 7; the 3 files have 21$"):
+    with pytest.raises(CheckpointError, match=r"split\.tensors\.count is 7; the 3 files have 21 tensors$"):
         load_decoder(first)

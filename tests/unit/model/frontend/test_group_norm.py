@@ -85,13 +85,13 @@ def test_weights_that_all_groups_share_are_the_norm_s_own() -> None:
 @pytest.mark.parametrize(
     ("module", "shape", "reason"),
     [
-        (group_norm(4), (2, CHANNELS, 5), "its groups hold several tokens of [2, 24, 5]"),
-        (group_norm(4), (2, CHANNELS, 5, 6), "its groups hold several tokens of [2, 24, 5, 6]"),
-        (group_norm(4), (2, CHANNELS, 24), "its groups hold several tokens of [2, 24, 24]"),
+        (group_norm(4), (2, CHANNELS, 5), "its input [2, 24, 5] has several tokens in a group"),
+        (group_norm(4), (2, CHANNELS, 5, 6), "its input [2, 24, 5, 6] has several tokens in a group"),
+        (group_norm(4), (2, CHANNELS, 24), "its input [2, 24, 24] has several tokens in a group"),
         (
             nn.GroupNorm(2, CHANNELS, affine=False),
             (1, CHANNELS, 5),
-            "its groups hold several tokens of [1, 24, 5]",
+            "its input [1, 24, 5] has several tokens in a group",
         ),
         (
             group_norm(5, channels=5),
@@ -101,7 +101,7 @@ def test_weights_that_all_groups_share_are_the_norm_s_own() -> None:
         (
             group_norm(CHANNELS),
             (TOKENS, CHANNELS),
-            "its groups hold one feature each, so it computes nothing but its bias",
+            "its groups hold one feature each, so its result is only its bias",
         ),
         (
             Called(lambda x: functional.group_norm(x, 2, weight=x[0])),

@@ -102,8 +102,8 @@ SDPA = "aten.scaled_dot_product_attention.default"
             * [
                 (
                     ATTENTION,
-                    f"{SDPA}: is_causal lines up the first query with the first key of the cache; give it "
-                    "a mask",
+                    f"{SDPA}: is_causal aligns the first query with the first key of the cache; give "
+                    "a mask instead",
                 )
             ],
         ),
@@ -112,7 +112,7 @@ SDPA = "aten.scaled_dot_product_attention.default"
         (
             Yarn,
             [
-                (ATTENTION, f"aten.{call}.Tensor: its cosine and sine at position 0 are 1.2 and not 1 and 0")
+                (ATTENTION, f"aten.{call}.Tensor: its cosine and sine at position 0 are 1.2, not 1 and 0")
                 for call in 4 * ("sub", "add")
             ],
         ),
@@ -143,7 +143,7 @@ SDPA = "aten.scaled_dot_product_attention.default"
             * [
                 (
                     ATTENTION,
-                    "aten.mul.Tensor: rows of passes before can only be keys and values of an attention",
+                    "aten.mul.Tensor: rows of earlier passes can only be keys and values of an attention",
                 )
             ],
         ),
@@ -182,7 +182,7 @@ def test_unsupported(kind: type[Plain], problems: list[tuple[str, str]]) -> None
             Plain(),
             {"layers": 2, "context": 40},
             TypeError,
-            "import_decoder needs kv_heads, head_dim of a module that is not a transformers model",
+            "import_decoder needs kv_heads, head_dim for a module that is not a transformers model",
         ),
         (Plain(), SIZES | {"context": 3}, ValueError, "context is 3; an integer of at least 4 is needed"),
         (Plain(), SIZES | {"layers": 2.0}, ValueError, "layers is 2.0; an integer of at least 1 is needed"),
@@ -220,7 +220,7 @@ def test_no_cache_comes_back() -> None:
     with pytest.raises(ValueError) as caught:
         import_decoder(Logits(), **SIZES)
     assert str(caught.value) == (
-        "the module returns 1 tensors; 5 are needed: logits, and keys and values of 2 layers"
+        "the module returns 1 tensors; 5 are needed: logits, and the keys and values of 2 layers"
     )
 
 

@@ -200,7 +200,7 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
         (
             {"block_count": 3},
             {},
-            ": the metadata says 3 layers, the file has 2 (tensors like blk.0.attn_q.weight)",
+            ": the metadata says 3 layers; the file has 2 (tensors like blk.0.attn_q.weight)",
         ),
         (
             {"rope.scaling.type": "yarn"},
@@ -281,7 +281,7 @@ def test_other_quantisations_ask_for_eight_bits(tmp_path: Path) -> None:
         (
             {},
             {"rope_freqs.weight": np.full(3, 2.0, np.float32)},
-            ": tensor rope_freqs.weight has shape [3]; [8] divisors above 0 are needed",
+            ": tensor rope_freqs.weight has shape [3]; [8] is needed, and all divisors must be above 0",
         ),
         (
             {},
@@ -327,7 +327,7 @@ def test_other_byte_order(tmp_path: Path) -> None:
     gguf_file(path, llama(), {}, endian=gguf.GGUFEndian.BIG)
     with pytest.raises(CheckpointError) as caught:
         load_decoder(path)
-    assert str(caught.value) == f"{path}: the file is of the other byte order; only little-endian can be read"
+    assert str(caught.value) == f"{path}: the file is big-endian; only little-endian files can be read"
 
 
 def test_no_such_file(tmp_path: Path) -> None:

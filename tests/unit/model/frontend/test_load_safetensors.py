@@ -115,13 +115,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (
             {"partial_rotary_factor": 0.5},
-            "partial_rotary_factor is 0.5, which is not supported; heads of model_type 'llama' rotate whole, "
-            "those of 'stablelm' in part",
+            "partial_rotary_factor is 0.5, which is not supported; heads of model_type 'llama' rotate "
+            "as a whole, those of 'stablelm' rotate in part",
         ),
         (
             {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}},
             "rope_parameters.partial_rotary_factor is 0.25, which is not supported; heads of model_type "
-            "'llama' rotate whole, those of 'stablelm' in part",
+            "'llama' rotate as a whole, those of 'stablelm' rotate in part",
         ),
         ({"hidden_size": "64"}, "hidden_size is '64'; an integer of at least 1 is needed"),
         ({"attention_bias": 1}, "attention_bias is 1; true or false is needed"),
@@ -154,8 +154,8 @@ def test_all_that_is_wrong_is_in_one_error(folder: Path, tmp_path: Path) -> None
     layer = "tensor model.layers.0.mlp"
     assert str(caught.value).splitlines() == [
         f"{tmp_path}:",
-        "  partial_rotary_factor is 0.5, which is not supported; heads of model_type 'llama' rotate whole, "
-        "those of 'stablelm' in part",
+        "  partial_rotary_factor is 0.5, which is not supported; heads of model_type 'llama' rotate "
+        "as a whole, those of 'stablelm' rotate in part",
         "  rms_norm_eps is -1; a finite number above 0 is needed",
         f"  {layer}.gate_proj.bias is missing",
         f"  {layer}.up_proj.bias is missing",
@@ -219,7 +219,7 @@ def _a_list(folder: Path) -> str:
 
 def _no_type(folder: Path) -> str:
     (folder / "config.json").write_text('{"model_type": [[]]}')
-    return r"config\.json: model_type is \[\[\]\]; the name of one is needed$"
+    return r"config\.json: model_type is \[\[\]\]; a text is needed$"
 
 
 def _lost_shard(folder: Path) -> str:

@@ -12,11 +12,12 @@ from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frontend import import_any
 
 X = torch.ones(4, 8)
-SCRIPT = "is TorchScript, which cannot be read; give the module that torch.jit made it of"
-QUANTISED = "is of torch's own quantisation; give the module with plain float layers, whose weights are "
-QUANTISED += "quantised here"
+SCRIPT = "is TorchScript, which cannot be read; give the module from which torch.jit made it"
+QUANTISED = "is a layer of torch's own quantisation; give the module with float layers, whose "
+QUANTISED += "weights streamgen quantises itself"
 META = (
-    "is on the meta device, so it has no values; load the weights first. `estimate` takes the module as it is"
+    "is on the meta device, so it has no values; load the weights first. `estimate` accepts the module "
+    "without values"
 )
 
 
@@ -57,12 +58,12 @@ def _adapted() -> nn.Module:
         (lambda: _plain().to("meta"), f"0.weight {META}"),
         (
             _on_another_device,
-            "0.weight is on cuda:0; weights are read from the memory of the CPU: give module.cpu()",
+            "0.weight is on cuda:0; weights are read from CPU memory: give module.cpu()",
         ),
         (
             _adapted,
-            "PeftModelForCausalLM is a model with an adapter of PEFT beside its weights; give it merged: "
-            "model.merge_and_unload()",
+            "PeftModelForCausalLM is a model with a PEFT adapter that is not merged into its weights; call "
+            "model.merge_and_unload() first",
         ),
     ],
 )
@@ -98,7 +99,7 @@ def spectral_norm() -> nn.Module:
         (
             Counting().eval(),
             "the module changes in every call: attribute steps of the module (Counting). A graph has no "
-            "state: what is computed may depend on weights and inputs alone",
+            "state: its results may depend only on weights and inputs",
         ),
         (
             spectral_norm(),

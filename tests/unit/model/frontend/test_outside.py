@@ -79,7 +79,7 @@ def test_same_as_torch_and_as_the_kernels(name: str) -> None:
         (lambda m, x: half(x, -1), "first of a half is -1; 0 or more is needed"),
         (lambda m, x: product(x, x[:1].expand(x.shape)), "its arguments  are not the fields of"),
         (lambda m, x: total(x, m.gain), "its arguments 'b' are not the fields of"),
-        (lambda m, x: total(x, x.flip(0)), "it joins values that have other tokens in the same places"),
+        (lambda m, x: total(x, x.flip(0)), "it joins values that have different tokens in the same places"),
     ],
 )
 def test_refused_by_name(function: Callable[..., torch.Tensor], reason: str) -> None:
@@ -102,7 +102,7 @@ def test_an_operator_that_nobody_brings() -> None:
         str(error.value)
         .splitlines()[1]
         .endswith(
-            "streamgen_test.soft.default: no package brings 'streamgen_test.soft' as an entry point of the "
+            "streamgen_test.soft.default: no package provides 'streamgen_test.soft' as an entry point of the "
             "group 'streamgen.operations'"
         )
     )
@@ -136,8 +136,8 @@ def test_a_language_model(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as error:
         load_graph(tmp_path / "model.npz")
     assert str(error.value) == (
-        f"{tmp_path / 'model.npz'} is no stored model: the model uses Soft of "
-        "tests.unit.model.frontend.outside_operations, and to look it up is to run that module. If you trust "
+        f"{tmp_path / 'model.npz'} is not a stored model: the model uses Soft of "
+        "tests.unit.model.frontend.outside_operations, and loading it runs that module. If you trust "
         "it and whoever wrote the folder, name it: load(folder, trust=('tests',)), or --trust tests"
     )
     with pytest.raises(CheckpointError, match=re.escape("install the package that defines it")):

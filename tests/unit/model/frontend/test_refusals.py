@@ -92,7 +92,7 @@ MODELS = {
     ],
     "mpt": [
         "ALiBi is not supported yet: Mpt, 2 layers",
-        "  ALiBi: scores of an attention get a bias by distance",
+        "  ALiBi: attention scores get a bias that depends on distance",
     ],
     "xlnet": [
         "a cache other than keys and values is not supported yet: XLNet, 2 layers",
@@ -145,8 +145,8 @@ def test_operations_behind_the_first_that_is_refused() -> None:
     forward = line("patches = self.patches(x)")
     assert list(caught.value.operations) == [
         f"patches (Conv2d), {forward}: aten.conv2d.default",
-        f"the module (Vision), {line('torch.cat([self')}: aten.cat.default: it joins what is computed at run "
-        "time and a constant",
+        f"the module (Vision), {line('torch.cat([self')}: aten.cat.default: it joins a constant to a value "
+        "that is computed at run time",
         f"the module (Vision), {line('tokens + self')}: aten.add.Tensor: a constant of shape [1, 17, 16] "
         "differs from token to token",
         f"the module (Vision), {line('torch.where(')}: aten.gt.Scalar",

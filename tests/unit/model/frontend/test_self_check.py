@@ -203,8 +203,8 @@ def test_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     _another_function(monkeypatch)
     error = _mismatch(module, torch.zeros(3, 8))
     assert str(error) == (
-        "the imported graph is not what the module computes: with random inputs of shape [3, 8], 'silu' "
-        f"differs by {error.difference:.1e} of its norm; 1e-04 is allowed for roundings.\n"
+        "the imported graph does not compute what the module computes: with random inputs of shape [3, 8], "
+        f"'silu' differs by {error.difference:.1e} of its norm; 1e-04 is allowed for roundings.\n"
         "The first operation that differs is 'silu' (1 (SiLU)): relu.\n"
         "Please report it with the module. CompileConfig.check_import=False compiles the graph as it is."
     )
@@ -281,7 +281,7 @@ def test_a_module_that_needs_a_cache() -> None:
     torch.manual_seed(1)
     assert str(_mismatch(Filled().eval(), **SIZES)) == (
         "the imported graph runs on 7 tokens at position 0; the module does not: there is nothing before\n"
-        "A text begins with an empty cache and goes on in passes of any number of tokens, positions being "
+        "A text begins with an empty cache and continues in passes of any number of tokens, at positions "
         "0, 1, 2 ...\n"
         "CompileConfig.check_import=False compiles the graph as it is."
     )
@@ -365,7 +365,7 @@ def test_the_command_line_names_its_option(
     assert cli.main(["report", f"{ROOT}/examples/mlp.py:mlp"]) == 1
     *_, first, second, last = capsys.readouterr().err.splitlines()
     assert first.startswith(
-        "streamgen: the imported graph is not what the module computes: with random inputs"
+        "streamgen: the imported graph does not compute what the module computes: with random inputs"
     )
     assert second.startswith("The first operation that differs is ")
     assert last == "Please report it with the module. --no-check-import compiles the graph as it is."

@@ -379,7 +379,7 @@ def test_what_long_sequences_change_is_refused() -> None:
         return functional.scaled_dot_product_attention(q, k, 2 * v if v.shape[-2] > 30 else v)
 
     assert import_structured(Attend(inner), torch.randn(1, T, H), longest=30).only == {}
-    with pytest.raises(UnsupportedOperationError, match="with 31 it is not what it is with 5"):
+    with pytest.raises(UnsupportedOperationError, match="the result for 31 differs from the result for 5"):
         import_structured(Attend(inner), torch.randn(1, T, H), longest=31)
 
 
@@ -408,7 +408,7 @@ def test_a_mask_of_fixed_size() -> None:
     assert found.only == {1: 16}
 
 
-FROZEN = "what the module computes depends on the extent of dimension 0 of its inputs"
+FROZEN = "the result of the module depends on the extent of dimension 0 of its inputs"
 
 
 def _loop(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -429,8 +429,8 @@ def _loop(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
         ),
         (lambda m, x: x + torch.eye(x.shape[0], H), "differs from token to token"),
         (lambda m, x: (x @ x.T / x.shape[0]).softmax(-1) @ x, FROZEN),
-        (lambda m, x: (x @ x.T + torch.ones(3, 3)).softmax(-1) @ x, "its mask adds something else than 0"),
-        (lambda m, x: (x @ x.T).softmax(-1), "shares of an attention can only weigh its values"),
+        (lambda m, x: (x @ x.T + torch.ones(3, 3)).softmax(-1) @ x, "its mask adds a number other than 0"),
+        (lambda m, x: (x @ x.T).softmax(-1), "the softmax of attention scores can only multiply values"),
         (lambda m, x: x @ x.T, "a product of two values must be scores of an attention"),
     ],
 )
@@ -443,7 +443,7 @@ def test_tokens_that_are_frozen(function: Function, message: str) -> None:
 def test_batch_behind_tokens() -> None:
     with pytest.raises(UnsupportedOperationError) as caught:
         import_module(Multihead().eval(), torch.randn(T, 2, H))
-    assert "attention is over tokens one behind the other in the inputs: [batch, tokens" in str(caught.value)
+    assert "attention needs inputs whose tokens are consecutive: [batch, tokens" in str(caught.value)
 
 
 def test_no_kernel() -> None:

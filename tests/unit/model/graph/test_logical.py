@@ -66,13 +66,13 @@ def test_reference_and_text() -> None:
             (Input("x", 5),),
             (LAYER,),
             ("y",),
-            "'y' (mlp.up (Linear), model.py:7): a Linear of weight [4, 3] takes 3 features, it is given 5",
+            "'y' (mlp.up (Linear), model.py:7): a Linear of weight [4, 3] takes 3 features; it is given 5",
         ),
         (
             (X, Input("z", 4)),
             (Operation("y", Binary("add"), ("x", "z")),),
             ("y",),
-            "'y': add takes two values of the same features, not (3, 4)",
+            "'y': add takes two values with the same number of features, not (3, 4)",
         ),
         ((X,), (Operation("y", Binary("add"), ("x",)),), ("y",), "'y': add takes 2 values"),
     ],
@@ -216,7 +216,7 @@ def test_forms() -> None:
                 (Operation("all", Repeat((_layer(Unary("relu")),)), ("x",)),),
                 ("all",),
             ),
-            "'all': layers take tokens x 3 as 'x', they are given tokens x 4",
+            "'all': layers take tokens x 3 as 'x'; they are given tokens x 4",
         ),
         (
             lambda: LogicalGraph(
@@ -239,7 +239,9 @@ def test_paths() -> None:
     paths = [path for path, _ in graph.walk()]
     assert paths[:3] == ["embedding", "layers[0].attention_norm", "layers[0].q"] and paths[-1] == "best"
     assert graph.op("layers[1].q") is graph.by_name["layers"].op.layers[1].op("q")
-    with pytest.raises(GraphError, match=r"^there is no operation 'layers\[2\].q', only embedding, layers\["):
+    with pytest.raises(
+        GraphError, match=r"^there is no operation 'layers\[2\].q'; there are embedding, layers\["
+    ):
         graph.op("layers[2].q")
     changed = graph.map(lambda path, o: Unary("relu") if path == "layers[0].feed_forward_norm" else o.op)
     assert str(changed.op("layers[0].feed_forward_norm")) == "relu"

@@ -128,22 +128,22 @@ def test_fields_that_do_not_fit(changes, message):
     [
         (
             {"curve": Curve(((2, ((2, 3),)), (4, ((2, 1),))))},
-            "o: the curve is not monotone, token 2 moves in cycle 4, after token 1 in cycle 5",
+            "o: the curve is not monotone: token 2 moves in cycle 4, after token 1 in cycle 5",
         ),
         (
             {"curve": Curve.nest(2, (2, 1), (2, 1))},
-            "o: the curve is not monotone, token 2 moves in cycle 3, after token 1 in cycle 3",
+            "o: the curve is not monotone: token 2 moves in cycle 3, after token 1 in cycle 3",
         ),
         (
             {"curve": Curve.nest(9, (4, -1))},
-            "o: the curve is not monotone, token 1 moves in cycle 8, after token 0 in cycle 9",
+            "o: the curve is not monotone: token 1 moves in cycle 8, after token 0 in cycle 9",
         ),
         (
             {"curve": Curve.nest(-1, (4, 1))},
-            "o: the curve is not monotone, token 0 moves in cycle -1, before cycle 0",
+            "o: the curve is not monotone: token 0 moves in cycle -1, before cycle 0",
         ),
-        ({"curve": Curve.nest(2, (5, 1))}, "o: the curve has 5 tokens, the stream 4"),
-        ({"curve_port": "y"}, "there are curves for ['i', 'y'], the ports are ['i', 'o']"),
+        ({"curve": Curve.nest(2, (5, 1))}, "o: the curve has 5 tokens; the stream has 4"),
+        ({"curve_port": "y"}, "there are curves for ['i', 'y']; the ports are ['i', 'o']"),
     ],
 )
 def test_curves_that_break_a_law(changes, message):
@@ -214,7 +214,7 @@ def test_modules_that_nobody_trusts_are_not_run(trust, tmp_path: Path, monkeypat
     with pytest.raises(GraphError) as error:
         decode_value({"class": "attack:Params", "fields": {}}, trust)
     assert str(error.value) == (
-        "the program uses Params of attack, and to look it up is to run that module. If you trust it and "
+        "the program uses Params of attack, and loading it runs that module. If you trust it and "
         "whoever wrote the folder, name it: load(folder, trust=('attack',)), or --trust attack"
     )
     assert not mark.exists()

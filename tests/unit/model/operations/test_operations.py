@@ -332,11 +332,11 @@ X = Shape(3)
 @pytest.mark.parametrize(
     ("op", "shapes", "message"),
     [
-        (Linear(WEIGHT), (Shape(5),), "a Linear of weight [4, 3] takes 3 features, it is given 5"),
+        (Linear(WEIGHT), (Shape(5),), "a Linear of weight [4, 3] takes 3 features; it is given 5"),
         (
             Binary("mul"),
             (X, Shape(4)),
-            "mul takes two values of the same features, not (3, 4)",
+            "mul takes two values with the same number of features, not (3, 4)",
         ),
         (
             Binary("add"),
@@ -344,16 +344,16 @@ X = Shape(3)
             "add takes two values of the same rows, not tokens x 3 and positions x 3",
         ),
         (Norm("rms", WEIGHT[0], 1e-5, heads=2), (X,), "a norm of 6 features is given 3"),
-        (Rotary(2, 4, (1.0,)), (X,), "2 heads of 4 rotate, 8 features; given are 3"),
+        (Rotary(2, 4, (1.0,)), (X,), "2 heads of 4 rotate, 8 features; 3 are given"),
         (Cache(2, 4), (X,), "a cache of 2 heads of 4 takes 8 features a token, not tokens x 3"),
         (
             Cache(1, 3),
             (Shape(3, "positions"),),
             "a cache of 1 heads of 3 takes 3 features a token, not positions x 3",
         ),
-        (Embedding(WEIGHT), (X,), "an embedding takes ids, it is given tokens x 3"),
-        (LastRow(), (Shape(3, "one"),), "the last row of tokens is taken, not of one x 3"),
-        (TopK(4), (X,), "the 4 greatest of 3 features are asked for"),
+        (Embedding(WEIGHT), (X,), "an embedding takes ids; it is given tokens x 3"),
+        (LastRow(), (Shape(3, "one"),), "the last row is taken of tokens, not of one x 3"),
+        (TopK(4), (X,), "the 4 greatest of 3 features do not exist"),
         (
             Attention(2, 1, 3, 1.0),
             (Shape(6), Shape(3), Shape(6)),
@@ -362,7 +362,7 @@ X = Shape(3)
         (
             Attention(1, 1, 3, 1.0),
             (X, Shape(3, "positions"), X),
-            "attention takes tokens and positions, it is given tokens x 3, positions x 3 and tokens x 3",
+            "attention takes tokens and positions; it is given tokens x 3, positions x 3 and tokens x 3",
         ),
     ],
 )
@@ -415,7 +415,7 @@ GRID = GroupGrid(np.zeros((4, 4), np.uint8), *[np.zeros((4, 1), np.float32)] * 2
         (lambda: Norm("rms", WEIGHT[0], 1.0, heads=0), "heads of a norm is 0; at least 1 is needed"),
         (lambda: Rotary(1, 4, ()), "rotary frequencies must all be finite, one or more"),
         (lambda: Rotary(1, 4, (1.0, math.nan)), "rotary frequencies must all be finite, one or more"),
-        (lambda: Rotary(1, 4, (1.0,) * 3), "6 dimensions rotate, a head has 4"),
+        (lambda: Rotary(1, 4, (1.0,) * 3), "6 dimensions rotate; a head has 4"),
         (lambda: Rotary(0, 4, (1.0,)), "heads of a rotation is 0; at least 1 is needed"),
         (lambda: Cache(1, 0), "head_dim of a cache is 0; at least 1 is needed"),
         (lambda: Attention(4, 0, 8, 1.0), "kv_heads of an attention is 0; at least 1 is needed"),

@@ -73,7 +73,7 @@ def test_a_class_that_cannot_be_imported(install, text: str, said: str) -> None:
     package = f"broken_{len(text)}"
     install(package, "lib_b.op", text)
     assert refused("lib_b.op.default") == (
-        f"the package {package} brings '{package}_module:Mine' for lib_b.op.default, which cannot be "
+        f"the package {package} provides '{package}_module:Mine' for lib_b.op.default, which cannot be "
         f"imported ({said.format(len(text))}): install what the package needs, or remove it"
     )
 
@@ -81,8 +81,8 @@ def test_a_class_that_cannot_be_imported(install, text: str, said: str) -> None:
 def test_a_class_of_something_else(install) -> None:
     install("no_operation", "lib_c.op", "class Mine:\n    pass\n")
     assert refused("lib_c.op.default") == (
-        "the package no_operation brings 'no_operation_module:Mine' for lib_c.op.default, which is no class "
-        "derived from Operator"
+        "the package no_operation provides 'no_operation_module:Mine' for lib_c.op.default, which is not a "
+        "class derived from Operator"
     )
 
 
@@ -90,7 +90,7 @@ def test_two_packages_for_one_operator(install) -> None:
     install("first", "lib_d.op")
     install("second", "lib_d.op.default")
     assert refused("lib_d.op.default") == (
-        "the package second and the package first bring operations for lib_d.op.default: remove all but one"
+        "the package second and the package first provide operations for lib_d.op.default: remove all but one"
     )
 
 
@@ -99,7 +99,7 @@ def test_an_operator_that_is_built_in(install) -> None:
     install("builtin", "aten.relu")
     assert find("aten.relu.default") is not None
     message = (
-        "the package builtin brings an operation for aten.relu.default, which streamgen computes itself: "
+        "the package builtin provides an operation for aten.relu.default, which streamgen computes itself: "
         "remove it"
     )
     assert refused("aten.relu.default", built_in=True) == message
@@ -120,10 +120,10 @@ def test_registered_by_a_notebook(install) -> None:
     with pytest.raises(ValueError) as error:
         register("lib_e.op", Again)
     assert str(error.value).startswith(
-        "lib_e.op is computed by streamgen.model.operations.unary:Unary already;"
+        "lib_e.op is already computed by streamgen.model.operations.unary:Unary;"
     )
     for name in ("op", "a.b.c.d", "lib e.op", ""):
-        with pytest.raises(ValueError, match=r"is no torch operator; 'namespace.name' is needed$"):
+        with pytest.raises(ValueError, match=r"is not a torch operator; 'namespace.name' is needed$"):
             register(name, Unary)
     with pytest.raises(
         TypeError, match=r"^the operation for 'lib_e.more' is 3; a class derived from Operator"
@@ -135,7 +135,7 @@ def test_a_package_and_this_process_for_one_operator(install) -> None:
     install("package_f", "lib_f.op")
     register("lib_f.op", Unary)
     assert refused("lib_f.op.default") == (
-        "the package package_f and this process (register('lib_f.op', ...)) bring operations for "
+        "the package package_f and this process (register('lib_f.op', ...)) provide operations for "
         "lib_f.op.default: remove all but one"
     )
     registry._REGISTERED.clear()

@@ -86,7 +86,7 @@ def test_damaged_files(tmp_path: Path, damage: Any) -> None:
     damage(path)
     with pytest.raises(CheckpointError) as caught:
         load_graph(path)
-    assert str(caught.value).startswith(f"{path} is no stored model: ")
+    assert str(caught.value).startswith(f"{path} is not a stored model: ")
 
 
 def test_what_cannot_be_stored(tmp_path: Path) -> None:
