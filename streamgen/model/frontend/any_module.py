@@ -25,11 +25,11 @@ def import_any(
 
     The second value is None for a language model. A causal language model of transformers needs no example
     inputs; it is traced for texts of up to `context` positions, or of as many as its config allows if
-    `context` is None. A causal module of your own takes ids, int64 [1, T] or [T], and needs no
-    example either; further example inputs are its arguments after the ids. A language model that takes its cache is recognised
-    by its four example inputs: ids and positions, int64 [1, T], and keys and values, each a list with one
-    tensor [1, kv_heads, P, head_dim] per layer. Its context is P + T positions. For all other modules,
-    `example_inputs` and `longest` mean the same as for `import_structured`.
+    `context` is None. A causal module of your own takes ids, int64 [1, T] or [T], and needs no example
+    either; further example inputs are its arguments after the ids. A language model that takes its cache is
+    recognised by its four example inputs: ids and positions, int64 [1, T], and keys and values, each a list
+    with one tensor [1, kv_heads, P, head_dim] per layer. Its context is P + T positions. For all other
+    modules, `example_inputs` and `longest` mean the same as for `import_structured`.
 
     Raises the errors of `import_decoder`, `import_own` and `import_structured`, and TypeError if example inputs
     are missing.
