@@ -31,8 +31,8 @@ def import_any(
     with one tensor [1, kv_heads, P, head_dim] per layer. Its context is P + T positions. For all other
     modules, `example_inputs` and `longest` mean the same as for `import_structured`.
 
-    Raises the errors of `import_decoder`, `import_own` and `import_structured`, and TypeError if example inputs
-    are missing.
+    Raises the errors of `import_decoder`, `import_own` and `import_structured`, and TypeError if example
+    inputs are missing.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(
