@@ -106,9 +106,9 @@ class Scaled(Later):
 class Draft:
     """The graph so far.
 
-    rows: tokens of all inputs. tables: of a language model, whose tokens may follow those of a cache. wrapper: a
-    module around the user's module, which messages leave out. last: whether the module may go on with the last
-    token alone.
+    rows: tokens of all inputs. tables: of a language model, whose tokens may follow those of a cache.
+    wrapper: a module around the user's module, which messages leave out. last: whether the module may go on
+    with the last token alone.
 
     The importers report the results of calls with `lines`, `spread`, `keep`, `late` and `half`.
     """
