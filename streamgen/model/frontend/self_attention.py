@@ -28,9 +28,9 @@ SHARES = "the softmax of attention scores can only multiply values: softmax(q @ 
 
 @dataclass(frozen=True, eq=False)
 class Scores(Partial):
-    """scale · q @ k.T, perhaps soft-capped. q, k: contents, broadcast. masks: rows and columns of their masks.
-    seen: bool of these extents; None means all. hidden_at: the greatest number that hidden scores became.
-    form: "tanh" if the multiplication by the cap is still missing."""
+    """scale · q @ k.T, perhaps soft-capped. q, k: contents, broadcast. masks: rows and columns of their
+    masks. seen: bool of these extents; None means all. hidden_at: the greatest number that hidden scores
+    became. form: "tanh" if the multiplication by the cap is still missing."""
 
     q: torch.Tensor
     k: torch.Tensor

@@ -1,9 +1,9 @@
 """The import check: a graph is compared with the module that it was made from, on random inputs.
 
 A language model gets texts of random ids: passes of several tokens and of one, beginning with an empty cache,
-and a pass at the end of the context, after random keys and values. A module without a cache computes each text
-again in every pass, and texts of other lengths in one pass. Other modules get random numbers in the shape of
-their example, and in other shapes with which they run.
+and a pass at the end of the context, after random keys and values. A module without a cache computes each
+text again in every pass, and texts of other lengths in one pass. Other modules get random numbers in the
+shape of their example, and in other shapes with which they run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,8 +51,8 @@ def require_equal_text(
 ) -> None:
     """Raise ImportMismatchError unless a language model of so many layers computes what its decoder computes.
 
-    eager_of: makes the module as torch runs it, from parameters by name that replace its own and the numbers of
-    its layers. lengths: of texts that are also computed in one pass.
+    eager_of: makes the module as torch runs it, from parameters by name that replace its own and the numbers
+    of its layers. lengths: of texts that are also computed in one pass.
 
     Of a model of transformers with more than 2^28 weights, only the first layer of each form, the middle
     layer and the last layer are computed, one after the other. Nothing is compared within `checking(False)`,

@@ -226,8 +226,8 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def plain_attention() -> Iterator[None]:
-    """Switch off torch's fused blocks for inference, which would be one opaque call, and its look at the values
-    of a mask, which only tells whether a faster call would do."""
+    """Switch off torch's fused blocks for inference, which would be one opaque call, and its look at the
+    values of a mask, which only tells whether a faster call would do."""
     layers: Any = torch.nn.modules.transformer
     before = torch.backends.mha.get_fastpath_enabled(), layers._detect_is_causal_mask
     torch.backends.mha.set_fastpath_enabled(False)
