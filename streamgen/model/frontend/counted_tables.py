@@ -79,6 +79,8 @@ class CountedTables(Tables):
     """Tables of the program of a few tokens, whose constants are given. long: the same calls for a whole
     context."""
 
+    counts = True
+
     def __init__(self, constants: Constants, tokens: int, long: LongProgram) -> None:
         super().__init__(constants, torch.arange(tokens))
         self.long = long
@@ -118,7 +120,7 @@ class CountedTables(Tables):
         return isinstance(node.meta["val"], torch.Tensor) and shape(node) != shape(self._twins[node])
 
     def masks(self, tokens: int, keys: int) -> tuple[int, int]:
-        return self.context, self.context
+        return self.context, max(self.context, keys)
 
     def at(self, node: Node, positions: torch.Tensor) -> torch.Tensor:
         rows = [

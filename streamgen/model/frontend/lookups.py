@@ -37,5 +37,30 @@ def _indexed(draft: Draft, node: Node) -> None:
     draft.keep(node, function(*args, **kwargs))
 
 
-CALLS = dict.fromkeys([aten.index.Tensor, aten.index_select.default], _indexed)
+def _written(draft: Draft, node: Node) -> None:
+    """x[indices] = y, or x.copy_(y): places of one tensor take the elements of another."""
+    target, values = node.args[0], node.args[-1] if node.target != aten.index_put_.default else node.args[2]
+    indices = node.args[1:-1] if node.target != aten.index_put_.default else node.args[1:2]
+    if not (draft.knows(target) and draft.knows(values)) or any(map(draft.knows, _nodes(indices))):
+        raise Unsupported(
+            "elements that are computed at run time must take the place of others, at constant places"
+        )
+    contents, taken = (draft.form(node, n, lambda c: c) for n in (target, values))
+    if node.target == aten.copy_.default:
+        return draft.keep(node, taken.broadcast_to(contents.shape).clone())
+    places = torch.fx.node.map_arg(indices, draft.constants.tensors.__getitem__)
+    function = aten.index_put if node.target == aten.index_put_.default else aten.index_copy
+    draft.keep(node, function(contents, *places, taken))
+
+
+def _nodes(arguments: Any) -> list[Node]:
+    nodes: list[Node] = []
+    torch.fx.node.map_arg(arguments, nodes.append)
+    return nodes
+
+
+CALLS = {
+    **dict.fromkeys([aten.index.Tensor, aten.index_select.default], _indexed),
+    **dict.fromkeys([aten.index_put_.default, aten.index_copy_.default, aten.copy_.default], _written),
+}
 EMBEDDING = {aten.embedding.default: embedding}

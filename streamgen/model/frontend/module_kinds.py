@@ -67,6 +67,17 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
             part._parameters.update(parameters)
 
 
+@contextmanager
+def kept_buffers(module: torch.nn.Module) -> Iterator[None]:
+    """Undo every change that a run makes to the contents of buffers."""
+    before = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, contents in before:
+            buffer.copy_(contents)
+
+
 def changed_state(module: torch.nn.Module, call: Callable[[], object]) -> str:
     """The first change that a call makes in the module, such as `attribute steps of the module (Counter)`;
     empty if there is none."""

@@ -25,9 +25,10 @@ from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.eager import EagerWhole, called
 from streamgen.model.frontend.extents import decisions, one_token, unseen, untried
 from streamgen.model.frontend.importer import MOVED, Importer
+from streamgen.model.frontend.in_place import is_in_place, memory
 from streamgen.model.frontend.layers import folded
 from streamgen.model.frontend.lookups import EMBEDDING
-from streamgen.model.frontend.module_kinds import unchanged
+from streamgen.model.frontend.module_kinds import kept_buffers, unchanged
 from streamgen.model.frontend.plain_calls import plain_calls
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import first_line
@@ -52,7 +53,7 @@ WORK = 1 << 33  # products of the long text of an import's check: a second or tw
 @dataclass(frozen=True)
 class Call:
     """How a module is called. lead: dimensions of extent 1 before and behind the tokens. others: the
-    arguments behind the ids."""
+    arguments after the ids; a `Positions` among them becomes a tensor of positions."""
 
     lead: tuple[int, int]
     dtype: torch.dtype
@@ -65,18 +66,48 @@ class Call:
             raise ValueError(f"ids have shape {list(ids.shape)}; [1, T] or [T] is needed")
         long = [d for d, extent in enumerate(ids.shape) if extent > 1]
         tokens = long[-1] if long else ids.ndim - 1
-        wrong = [one for one in others if not isinstance(one, (bool, int, float, str, type(None)))]
-        if wrong:
-            raise TypeError(
-                f"an argument behind the ids is {type(wrong[0]).__name__}; a language model takes no tensor "
-                "but its ids, and other modules take tensors of floats"
-            )
-        return cls((tokens, ids.ndim - 1 - tokens), ids.dtype, tuple(others))
+        taken = tuple(_argument(value, ids.shape[tokens]) for value in others)
+        return cls((tokens, ids.ndim - 1 - tokens), ids.dtype, taken)
 
     def ids(self, ids: torch.Tensor) -> torch.Tensor:
         """ids [T] as the module takes them."""
         before, behind = self.lead
         return ids.to(self.dtype).reshape((1,) * before + (-1,) + (1,) * behind)
+
+    def arguments(self, tokens: int) -> list[Any]:
+        """The arguments after so many ids."""
+        return [value.of(tokens) if isinstance(value, Positions) else value for value in self.others]
+
+
+@dataclass(frozen=True)
+class Positions:
+    """An argument that holds the positions 0, 1, 2 ... of the ids. lead: dimensions of extent 1 before
+    them."""
+
+    lead: int
+    dtype: torch.dtype
+
+    def of(self, tokens: int) -> torch.Tensor:
+        """The positions of so many ids."""
+        return torch.arange(tokens, dtype=self.dtype).reshape((1,) * self.lead + (-1,))
+
+
+def _argument(value: Any, tokens: int) -> Any:
+    """An argument after the ids, of an example with so many of them."""
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return value
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"an argument after the ids is {type(value).__name__}; numbers and positions are allowed"
+        )
+    if value.is_floating_point() or not torch.equal(
+        value.reshape(-1), torch.arange(tokens, dtype=value.dtype)
+    ):
+        raise ValueError(
+            f"an argument after the ids is a tensor {list(value.shape)} of {value.dtype}; only the positions of "
+            f"the ids are allowed there, 0 to {tokens - 1}"
+        )
+    return Positions(value.ndim - 1, value.dtype)
 
 
 class _OnIds(torch.nn.Module):
@@ -87,7 +118,7 @@ class _OnIds(torch.nn.Module):
         self.model, self.call = model, call
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return logits_of(self.model(ids, *self.call.others))
+        return logits_of(self.model(ids, *self.call.arguments(ids.numel())))
 
 
 class UnclearLogits(TypeError):  # noqa: N818 - callers see a TypeError
@@ -115,7 +146,8 @@ def import_own(
 ) -> LogicalGraph:
     """The graph of the language model that a causal module computes.
 
-    ids: integers [1, T], [T] or [T, 1], an example. others: further arguments, none of them a tensor.
+    ids: integers [1, T], [T] or [T, 1], an example. others: further arguments, numbers or the positions of
+    the ids. Buffers that the module writes at these positions, and reads under a mask, are its cache.
     context: positions that the graph is wanted for; it has fewer where the module does not run with so many.
 
     Raises TypeError or ValueError for other arguments and weights that are not finite,
@@ -130,8 +162,8 @@ def import_own(
 
     def eager(floats: dict[str, torch.Tensor], kept: Sequence[int]) -> EagerWhole:
         def logits(ids: torch.Tensor) -> torch.Tensor:
-            with plain_attention():
-                results = called(module, floats, (call.ids(ids), *call.others), {})
+            with plain_attention(), kept_buffers(module):
+                results = called(module, floats, (call.ids(ids), *call.arguments(len(ids))), {})
             rows = logits_of(results)
             return rows.reshape(-1, rows.shape[-1])
 
@@ -257,6 +289,9 @@ class _OwnImporter(Importer):
     def _call(self, node: Node) -> None:
         sources = node.all_input_nodes
         values = [source for source in sources if self.draft.knows(source)]
+        written = node.args[0] if is_in_place(node) else None
+        if values and isinstance(written, Node) and written in self.draft.constants.tensors:
+            self._keep_state(written)
         if values and self.failed.isdisjoint(sources) and node.target not in OF_EXTENTS:
             moves = node.target in MOVED
             try:
@@ -267,6 +302,22 @@ class _OwnImporter(Importer):
                 self.failed.add(node)
                 return self._note(node, str(reason))
         super()._call(node)
+
+    def _keep_state(self, buffer: Node) -> None:
+        """Take a buffer that is written as elements which no pass has made yet."""
+        draft, constants = self.draft, self.draft.constants
+        storage = constants.tensors[buffer].untyped_storage()
+        elements = storage.nbytes() // constants.tensors[buffer].element_size()
+        stale = draft.elements.indices(
+            draft.columns(f"state {buffer.name}", elements), torch.zeros((), dtype=torch.int64)
+        )
+        for node, tensor in [*constants.tensors.items()]:
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() == storage.data_ptr():
+                draft.contents[node] = stale.as_strided(
+                    tensor.shape, tensor.stride(), tensor.storage_offset()
+                )
+                draft.protected.discard(memory(node))
+                del constants.tensors[node]
 
     def _outputs(self, node: Node) -> list[str | None]:
         (logits,) = node.args[0]

@@ -50,7 +50,9 @@ class Scores(Partial):
         """a @ b of two values."""
         q, k = (draft.form(node, operand, lambda c: c) for operand in (a, b))
         lead, tokens = shape(node)[:-2], shape(node)[-2:]
-        if min(q.ndim, k.ndim) < 2 or tokens[1] not in (tokens[0], draft.elements.stride):
+        if min(q.ndim, k.ndim) < 2 or not (
+            tokens[1] in (tokens[0], draft.elements.stride) or draft.tables.counts
+        ):
             raise Unsupported(cls.needed)
         k = k.transpose(-1, -2)
         masks = draft.tables.masks(*tokens)
@@ -115,6 +117,8 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
     """Add the attention of as many heads of q, k and v; equal neighbouring heads of k and v become one."""
     elements = draft.elements
     tokens, features = scores.q.shape[-2:]
+    if draft.tables.counts and scores.k.shape[-2] > tokens:
+        scores, v = _without_later_places(scores, v, draft.tables.context)
     if scores.k.shape[-2] != v.shape[-2] or v.shape[-1] != features:
         raise Unsupported(
             "queries, keys and values must have the same head size, and there must be as many keys as values"
@@ -149,6 +153,15 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
     contents = torch.empty(q.order.numel(), tokens, features, dtype=torch.int64)
     contents[q.order] = elements.indices(mixed, runs + elements.tokens[:tokens, None])
     draft.keep(node, contents.reshape(shape(node)))
+
+
+def _without_later_places(scores: Scores, v: torch.Tensor, context: int) -> tuple[Scores, torch.Tensor]:
+    """Scores and values without the places of a buffer that no token has filled; a mask must hide them."""
+    if scores.seen is None or scores.seen[:, context:].any():
+        raise Unsupported("a mask must hide the places of its buffers that no token has filled yet")
+    tokens = scores.q.shape[-2]
+    cut = replace(scores, k=scores.k[..., :tokens, :], seen=scores.seen[:, :context])
+    return cut, v[..., :tokens, :]
 
 
 def _heads_of(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:

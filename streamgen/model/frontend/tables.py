@@ -45,6 +45,8 @@ class Tables:
         """Positions that a text may have; those of the trace are the last ones."""
         return int(self.traced[-1]) + 1
 
+    counts = False  # whether positions are counted by the module, not given
+
     def masks(self, tokens: int, keys: int) -> tuple[int, int]:
         """Extents of the masks of so many queries and keys, as `shown` has them."""
         return tokens, keys

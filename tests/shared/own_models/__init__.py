@@ -11,6 +11,7 @@ import torch
 
 STYLES = (
     "attention_module",
+    "cache_buffers",
     "einsum_rearrange",
     "encoder_layers",
     "gpt_in_one_file",
@@ -32,6 +33,12 @@ def built(name: str) -> torch.nn.Module:
     torch.manual_seed(0)
     model: torch.nn.Module = style(name).build()
     return model.eval()
+
+
+def others(name: str, tokens: int) -> tuple[torch.Tensor, ...]:
+    """The arguments of a model after so many ids."""
+    made = getattr(style(name), "others", None)
+    return () if made is None else made(tokens)
 
 
 def shaped(name: str, ids: torch.Tensor) -> torch.Tensor:

@@ -19,14 +19,15 @@ from streamgen.model.graph.interpret import reference
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import Attention, Cache
 from streamgen.numbers.quantisation import Numbers
-from tests.shared.own_models import STYLES, built, shaped, style
+from tests.shared.own_models import STYLES, built, others, shaped, style
 
 LENGTHS = (1, 2, 3, 9, 16)
 WINDOW = 6  # of the style with windows
 
 
 def _graph(name: str) -> LogicalGraph:
-    graph, interface = import_any(built(name), shaped(name, torch.zeros(6, dtype=torch.int64)))
+    ids = shaped(name, torch.zeros(6, dtype=torch.int64))
+    graph, interface = import_any(built(name), (ids, *others(name, 6)))
     assert interface is None
     return graph
 
@@ -34,7 +35,7 @@ def _graph(name: str) -> LogicalGraph:
 def _eager(name: str, model: nn.Module, ids: np.ndarray) -> np.ndarray:
     """Logits [T, vocabulary] or, where the model gives no others, those behind the last of the ids."""
     with torch.no_grad():
-        logits = logits_of(model(shaped(name, torch.from_numpy(ids))))
+        logits = logits_of(model(shaped(name, torch.from_numpy(ids)), *others(name, len(ids))))
     rows: np.ndarray = logits.reshape(-1, logits.shape[-1]).double().numpy()
     return rows
 
