@@ -77,7 +77,7 @@ def test_rows_that_the_user_asks_for() -> None:
     assert one.config_of(one.default).multipliers is None
     assert one.bound(one.default, {}) == "" == one.evaluate(one.default).why
     assert "an engine of 4096 multipliers, the budget is 512" in one.bound({"multipliers": 512}, {})
-    assert "CompileConfig.multipliers is 512: 3584 too few" in one.evaluate({"multipliers": 512}).why
+    assert "CompileConfig.multipliers is 512, 3584 too few" in one.evaluate({"multipliers": 512}).why
 
 
 def test_a_decoder() -> None:
