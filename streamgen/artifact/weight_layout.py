@@ -63,13 +63,11 @@ class WeightLayout:
         """New beats that each token of codes needs, by kind: int64 [tiles * words, 3]."""
         needed = np.zeros((self.tiles * self.words, 3), np.int64)
         number = np.arange(len(needed))
-        needed[:, CODES] = _first_needs(self.w, number, len(needed))
-        needed[:: self.words, ROWS] = _first_needs(
-            self.r, (np.arange(self.tiles) + 1) * self.tile_rows - 1, self.tiles
-        )
+        needed[:, CODES] = _first_needs(self.w, number)
+        needed[:: self.words, ROWS] = _first_needs(self.r, (np.arange(self.tiles) + 1) * self.tile_rows - 1)
         if self.s is not None:
             again = len(needed) // self.s.token_count
-            needed[:, SCALES] = _first_needs(self.s, number // again, len(needed))
+            needed[:, SCALES] = _first_needs(self.s, number // again)
         return needed
 
     @property
@@ -112,8 +110,8 @@ class WeightLayout:
         }
 
 
-def _first_needs(itensor: ITensor, last: np.ndarray, count: int) -> np.ndarray:
-    """New beats of each of `count` steps. last: the last token that each step needs."""
+def _first_needs(itensor: ITensor, last: np.ndarray) -> np.ndarray:
+    """New beats of each step. last: the last token that each step needs."""
     layout = MemoryLayout.of(itensor)
     upto = (last // layout.tokens_per_beat + 1) * layout.beats_per_token
     return np.diff(upto, prepend=0)

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 
 import numpy as np
 from rich.table import Table
@@ -189,7 +190,8 @@ class PassProfile:
 
     def _stream_table(self, full: bool) -> Table:
         stream_table = table("stream", "buffer", "way", "channel", "bytes", "% of channel", texts=3)
-        for several in rows(self.streams, lambda s: (s.way, re.sub(r"\d+", "#", s.buffer)), full, _node):
+        nodes = attrgetter("node")
+        for several in rows(self.streams, lambda s: (s.way, re.sub(r"\d+", "#", s.buffer)), full, nodes):
             stream_table.add_row(
                 named([s.node for s in several]),
                 named([s.buffer for s in several]),
@@ -357,10 +359,6 @@ def _stream(
     return StreamProfile(
         node=node, buffer=buffer, channel=channel, way=way, bytes=total, phases=parts, share=total / limit
     )
-
-
-def _node(stream: StreamProfile) -> str:
-    return stream.node
 
 
 def _shares(busy: int, stalled: int, cycles: int) -> str:

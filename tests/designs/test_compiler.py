@@ -144,7 +144,9 @@ def test_the_same_again(folder: Path, tmp_path: Path) -> None:
     image = next(target.glob("weights_*.bin"))
     for change in (lambda: image.write_bytes(image.read_bytes()[:-1] + b"\xff"), image.unlink):
         change()
-        with pytest.raises(FileExistsError, match=f"again exists and has another {image.name}, or none"):
+        with pytest.raises(
+            FileExistsError, match=f"again exists and has no {image.name} with the same content"
+        ):
             tiny().write(target)
         assert sorted(place.name for place in tmp_path.iterdir()) == ["again", "written"]
 
@@ -232,7 +234,7 @@ def test_nothing_to_load(folder: Path, tmp_path: Path) -> None:
         ("constants.npz", GraphError, "holds no readable program"),
         ("notes.json", ValueError, "notes.json cannot be read"),
         ("interface.json", ValueError, "interface.json cannot be read"),
-        ("manifest.json", ValueError, "no manifest"),
+        ("manifest.json", ValueError, "no(t a)? manifest"),
     ],
 )
 def test_missing_and_broken_files(

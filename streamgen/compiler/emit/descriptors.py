@@ -48,7 +48,7 @@ def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool =
     graph = program.graph
     variants: dict[str, Callable[[Graph], Graph]] = {_WHOLE: lambda graph: graph, **program.variants}
     values: dict[str, _Values] = {name: {} for name in variants}
-    for run in _runs(program, _ends(program.max_tiles) if ends else _tiles(program.max_tiles)):
+    for run in _runs(program, sorted({1, program.max_tiles}) if ends else _tiles(program.max_tiles)):
         whole = program.at(run.tiles, run.position)
         for name, variant in variants.items():
             values[name][run] = _describe(variant(whole), run.end)
@@ -127,10 +127,6 @@ def _runs(program: Program, tiles: list[int]) -> list[_Walk]:
     runs += [_Walk(t) for t in tiles[1:]]
     runs += [_Walk(t, program.last_position(t), end) for t in (tiles[0], tiles[-1]) for end in (0, *ends)]
     return list(dict.fromkeys(runs))
-
-
-def _ends(largest: int) -> list[int]:
-    return sorted({1, largest})
 
 
 def _tiles(largest: int) -> list[int]:

@@ -99,7 +99,7 @@ def _lines(
             lines.append(
                 f"{shape.name}: {counted(plan.columns, 'column')} x {counted(plan.n_lanes, 'row')} x "
                 f"{counted(estimate.lanes, 'token')} x {MX_GROUP}, "
-                f"quantises {widths.quantisers[shape.reads]} per cycle, "
+                f"its quantiser takes {widths.quantisers[shape.reads]} per cycle, "
                 f"channels {', '.join(map(str, dict.fromkeys(plan.channels)))}; {cycles}; {chosen}"
             )
             continue

@@ -53,11 +53,6 @@ class EngineMatmul:
         return self.steps[0].matmuls[0].integers
 
     @property
-    def all_weights(self) -> Iterator[QuantisedWeight]:
-        """The weights of all matmuls in all walks."""
-        return (matmul.integers for step in self.steps for matmul in step.matmuls)
-
-    @property
     def operand(self) -> Value:
         return self.steps[0].inputs[0]
 
@@ -103,7 +98,7 @@ class Engine:
             max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
             max_t=self.plan.max_tokens,
             bias=any(op.bias is not None for op in self._operators),
-        ).told([integers for matmul in self.matmuls.values() for integers in matmul.all_weights])
+        ).told([op.integers for op in self._operators])
 
     def bounds(self, phase: int, rows: int) -> Bounds:
         """Bounds of a column in a phase. rows: rows of the operand."""

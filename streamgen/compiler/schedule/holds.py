@@ -1,6 +1,5 @@
 """Holds: values that wait between phases, or from walk to walk."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -33,9 +32,6 @@ class Holds:
 
     def __init__(self) -> None:
         self.by_name: dict[str, Hold] = {}
-
-    def __iter__(self) -> Iterator[Hold]:
-        return iter(self.by_name.values())
 
     def new(self, wanted: str) -> Hold:
         """A new hold. If another hold has the wanted name, a number is appended."""

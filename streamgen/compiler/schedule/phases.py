@@ -122,19 +122,21 @@ class _Scheduler:
         if self._early:
             self._steps[-1], stands = takes_last_rows_early(self._steps[-1], outputs.values())
             outputs = {name: stands.get(value, value) for name, value in outputs.items()}
+        alone = self._alone
         sections: list[Section] = []
         number = 0
         for steps, walks in zip(self._steps, self._walks, strict=True):
             if not steps:
                 continue
-            engine = [s for s in steps if s.op.matmul is not None and not self._has_own(s)]
-            section = Section(walks, _phases(steps, engine, len(sections), number))
+            shared = (
+                []
+                if alone is None
+                else [step for step in steps if step.op.matmul is not None and step.path not in alone]
+            )
+            section = Section(walks, _phases(steps, shared, len(sections), number))
             number += len(section.phases)
             sections.append(section)
         return Schedule(tuple(sections), tuple(self._carried), inputs, outputs, graph.requested)
-
-    def _has_own(self, step: Step) -> bool:
-        return self._alone is None or step.path in self._alone
 
     def _add(
         self,

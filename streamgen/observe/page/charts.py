@@ -1,6 +1,6 @@
 """Charts of a page: traces and layouts for Plotly, as plain values."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamgen.contract.cost import Resources
@@ -444,7 +444,8 @@ def study(report: StudyReport) -> Chart:
         ("front", "diamond", ORANGE, list(report.front)),
     ]
     alone = len(report.objectives) == 1
-    units = [f"{unit}, {'more' if more else 'less'} is better" for unit, more in _directions(report)]
+    directions = zip(report.units, report.maximised, strict=True)
+    units = [f"{unit}, {'more' if more else 'less'} is better" for unit, more in directions]
     return _chart(
         "Study",
         f"Points: {report}.",
@@ -467,10 +468,6 @@ def study(report: StudyReport) -> Chart:
         xaxis=_axis("trial" if alone else units[1]),
         yaxis=_axis(units[0]),
     )
-
-
-def _directions(report: StudyReport) -> Iterator[tuple[str, bool]]:
-    return zip(report.units, report.maximised, strict=True)
 
 
 def _trial(trial: TrialReport, report: StudyReport) -> str:

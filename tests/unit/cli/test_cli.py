@@ -81,7 +81,8 @@ def test_compile_writes_what_the_api_writes(call: Call, tmp_path: Path, folder: 
     code, out, err = call("compile", "models:tiny", "-o", target, *OPTIONS)
     assert (code, out) == (2, "")
     assert err.endswith(
-        f"streamgen: {target} exists and has another design.v, or none; give a new name or remove it\n"
+        f"streamgen: {target} exists and has no design.v with the same content; "
+        "give a new name or remove it\n"
     )
     assert (target / "design.v").read_text() == "module other; endmodule\n"
     (target / "manifest.json").unlink()

@@ -249,7 +249,7 @@ def test_another_budget_ends_groups_too() -> None:
     assert [g.units for g in groups] == [("u0",), ("u1", "u2")]
     most = 1
     groups = fuse(graph.units, graph.sizes, graph.results, measure, 3)
-    assert groups[0].ended == "with u1 no design: too many multipliers"
+    assert groups[0].ended == "with u1 there is no design: too many multipliers"
     most = 0
     with pytest.raises(BudgetError, match=r"^too many multipliers$"):
         fuse(graph.units, graph.sizes, graph.results, measure, 3)

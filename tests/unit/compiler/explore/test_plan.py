@@ -324,15 +324,15 @@ def test_a_line_for_each_layer() -> None:
     plan = explore(_gated(), _budget(config, rate=1.0))
     assert plan.reasons == (
         "1 token lane: fixed by the user",
-        "gate: 1 column x 2 rows x 1 token x 32, quantised 16 a cycle, channels 0; "
+        "gate: 1 column x 2 rows x 1 token x 32, its quantiser takes 16 per cycle, channels 0; "
         "1 token 4096 cycles (multipliers), 16 tokens 65536 cycles (multipliers); by default",
         "act: 2 lanes; 1 token 256 cycles (its source), 16 tokens 4096 cycles (its source), behind gate; "
         "fixed: lanes",
-        "up: 1 column x 2 rows x 1 token x 32, quantised 16 a cycle, channels 1; "
+        "up: 1 column x 2 rows x 1 token x 32, its quantiser takes 16 per cycle, channels 1; "
         "1 token 4096 cycles (multipliers), 16 tokens 65536 cycles (multipliers); by default",
         "product: 1 lane; 1 token 512 cycles (its source), 16 tokens 8192 cycles (its source), "
         "behind gate; by default",
-        "down: 2 columns x 1 row x 1 token x 32, quantised 8 a cycle, channels 2, 0; "
+        "down: 2 columns x 1 row x 1 token x 32, its quantiser takes 8 per cycle, channels 2, 0; "
         "1 token 4096 cycles (multipliers), 16 tokens 65536 cycles (multipliers); fixed: columns, n_lanes",
         "growth ended: 64 of 256 multipliers left",
     )
