@@ -1,1 +1,2 @@
-"""A written design as values: manifest, phase table, digests, and how weights and caches lie in memory."""
+"""A written design as values: manifest, phase table, digests, and the layout of weights and caches in
+memory."""

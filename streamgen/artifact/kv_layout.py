@@ -1,14 +1,16 @@
-"""How the KV cache lies in memory: one function of the layout for hardware, golden and host.
+"""The layout of the KV cache in memory, shared by the hardware, the golden model and the host.
 
-    row r of head h of layer l at position p      (a row: the codes of a head, or the scales of a position)
+    row of head h of layer l at position p      (a row: the codes of one head, or the scales of one position)
     channel  p mod channels
-    beat     ((l * heads + h) * rows_per_channel + p div channels) * row_beats     from the cache's base there
+    beat     ((l * heads + h) * rows_per_channel + p div channels) * row_beats     from the base of the cache
 
-A layer is so a block of `layer_beats` in every channel, in it each head has a stripe, in that lie the rows of
-every `channels`-th position: whoever reads the first n rows of a head reads one piece of each channel from
-its beginning on. A row is padded with zeros to whole beats, since memory is written in whole beats: it is
-stored without touching its neighbours. A row of scales therefore holds those of all heads of a position, in
-one stripe (`heads` = 1); with a row for each scale fifteen sixteenths would be padding.
+A layer is a block of `layer_beats` in every channel. In the block each head has a stripe, which holds the
+rows of every `channels`-th position. The first n rows of a head are therefore one contiguous piece of each
+channel, at the start of the stripe.
+
+Memory is written in whole beats, so a row is padded with zeros to whole beats. A row can then be stored
+without changing its neighbours. A row of scales holds the scales of all heads of a position in one stripe
+(`heads` = 1). With a row for each scale, 15/16 of the memory would be padding.
 
 K codes, K scales, V codes and V scales are four caches of this kind, each with its own layout and base.
 """
@@ -25,9 +27,12 @@ from streamgen.numbers import formats
 
 @dataclass(frozen=True, kw_only=True)
 class KvLayout:
-    """dtype, width: of a row. heads: rows of a position. layers, positions: the most there are.
+    """A KV cache in memory.
 
-    channels: a power of two. ValueError for anything less than 1, and beyond 2^32 - 1 beats a channel.
+    dtype, width: format of an element, and elements of a row. heads: rows of a position. layers, positions:
+    capacity of the cache. channels: number of channels, a power of two.
+
+    Raises ValueError if a size is less than 1, or if the cache has more than 2^32 - 1 beats in a channel.
     """
 
     dtype: str
@@ -48,17 +53,18 @@ class KvLayout:
 
     @property
     def padded_width(self) -> int:
-        """Elements of a row in memory."""
+        """Elements of a row in memory, with padding."""
         in_beat = BEAT_BITS // MemoryLayout(self.dtype, (1, 1)).element_slot
         return -(-self.width // in_beat) * in_beat
 
     @property
     def memory(self) -> MemoryLayout:
-        """The tokens of its loads and stores: a row each, of whole beats."""
+        """The layout of the tokens that loads and stores transfer. A token is a row of whole beats."""
         return MemoryLayout(self.dtype, (1, self.padded_width))
 
     @property
     def row_beats(self) -> int:
+        """Beats of a row."""
         return self.memory.beats_per_token
 
     @property
@@ -68,6 +74,7 @@ class KvLayout:
 
     @property
     def stripe_beats(self) -> int:
+        """Beats of a stripe."""
         return self.rows_per_channel * self.row_beats
 
     @property
@@ -81,7 +88,7 @@ class KvLayout:
         return self.layers * self.layer_beats
 
     def place(self, layer: int, head: int, position: int) -> tuple[int, int]:
-        """(channel, beat) of a row; ValueError when there is none such."""
+        """Channel and first beat of a row. Raises ValueError if the cache has no such row."""
         for name, value, count in (
             ("layer", layer, self.layers),
             ("head", head, self.heads),
@@ -93,19 +100,20 @@ class KvLayout:
         return position % self.channels, (stripe * self.rows_per_channel + row) * self.row_beats
 
     def rows(self, count: int) -> tuple[int, ...]:
-        """How many of the first `count` positions lie in each channel."""
+        """For each channel, the number of the first `count` positions that lie in it."""
         return tuple(-(-(count - channel) // self.channels) for channel in range(self.channels))
 
     def traffic(self, first: int, count: int) -> dict[str, int]:
-        """Beats of `count` positions from `first` on, of a layer, by the memory port of their channel."""
+        """Beats of `count` positions of a layer from position `first` on, by memory port."""
         ends = zip(self.rows(first), self.rows(first + count), strict=True)
         return {f"memory_{c}": self.heads * self.row_beats * (b - a) for c, (a, b) in enumerate(ends)}
 
     def pack(self, array: np.ndarray) -> tuple[bytes, ...]:
-        """Images of the channels from [layers, heads, positions, width]; raises as `MemoryLayout.pack`."""
+        """The image of each channel. array: [layers, heads, positions, width]. Raises ValueError for another
+        shape, and the errors of `MemoryLayout.pack`."""
         shape = (self.layers, self.heads, self.positions, self.width)
         if array.shape != shape:
-            raise ValueError(f"the cache holds {shape}; the array has {array.shape}")
+            raise ValueError(f"the cache has shape {shape}; the array has shape {array.shape}")
         images = []
         for channel in range(self.channels):
             rows = np.zeros((*shape[:2], self.rows_per_channel, self.padded_width), array.dtype)
@@ -115,7 +123,7 @@ class KvLayout:
         return tuple(images)
 
     def unpack(self, images: Sequence[bytes]) -> np.ndarray:
-        """Inverse of `pack`; ValueError for images of another number or length."""
+        """Inverse of `pack`. Raises ValueError if the number or the length of the images is wrong."""
         if len(images) != self.channels:
             raise ValueError(f"the cache lies in {self.channels} channels; there are {len(images)} images")
         shape = (self.layers, self.heads, self.positions, self.width)
@@ -128,6 +136,6 @@ class KvLayout:
 
     @property
     def order(self) -> ITensor:
-        """All rows of a channel, one after the other: how its buffer lies in memory."""
+        """The order of the buffer of a channel in memory: all its rows, one after the other."""
         count = self.layers * self.heads * self.rows_per_channel
         return ITensor(self.memory.element_shape, self.dtype, (count,), (1,), ((0,), ()))

@@ -1,17 +1,18 @@
-"""What an accelerator tells its host: registers, buffers, ports, program, counters, as frozen values.
+"""The manifest: everything that a host needs to know about an accelerator, as frozen values.
 
-The compiler writes one `Manifest` beside the Verilog; the runtime reads it and needs nothing else. Of the
-two binary formats that host and hardware share, the phase table is fixed by `artifact.phase_table`, the
-status block here.
+The manifest lists registers, buffers, ports, program and counters. The compiler writes one `Manifest` beside
+the Verilog; the runtime reads it and needs nothing else. Host and hardware share two binary formats.
+`artifact.phase_table` defines the phase table, and this module defines the status block.
 
-Status block (role `status`): 16 words of 32 bits (`StatusBlock`), then one word for each counter: of
-each node busy and stalled cycles, then of each FIFO greatest level (low half) and last level (high
-half); filled up to whole beats.
+The status block (role `status`) has 16 words of 32 bits (`StatusBlock`), then one word for each counter. Each
+node has two counters, busy and stalled cycles. Each FIFO has one counter, with the greatest level in the low
+half and the last level in the high half. The block is filled up to whole beats.
 
-Run: write the arguments, write start. `command` 0 runs the table, 1 is a soft reset. `tiles` is the
-number of token tiles, ceil(tokens / tokens_per_tile); `timeout` is the number of cycles without any
-progress that ends a run, 0 means `DEFAULT_TIMEOUT`. An errored run resets the core by itself. A reset
-run, and a run whose memory is dead, writes no status block.
+To start a run, the host writes the arguments, then the start bit. `command` 0 runs the table, 1 is a soft
+reset. `tiles` is the number of token tiles, ceil(tokens / tokens_per_tile). `timeout` is the number of cycles
+without any progress after which a run ends with an error; 0 means `DEFAULT_TIMEOUT`. A run that ends with an
+error resets the core by itself. A run that is reset, and a run whose memory does not answer, write no status
+block.
 """
 
 import dataclasses
@@ -39,7 +40,7 @@ SCALARS = ("command", "tiles", "position", "timeout")
 
 
 class RunError(IntEnum):
-    """How a run ended; in the status block and in the read-only error register."""
+    """The end of a run, as the status block and the read-only error register say it."""
 
     NONE = 0
     TIMEOUT = 1  # no token and no beat moved for `timeout` cycles; detail: mask of the channels at work
@@ -51,7 +52,7 @@ class RunError(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """A register of s_axi_control: a 32-bit scalar or a 64-bit pointer at a byte offset."""
+    """A register of s_axi_control at a byte offset: a 32-bit scalar or a 64-bit pointer."""
 
     name: str
     kind: Literal["scalar", "pointer"]
@@ -59,7 +60,7 @@ class Argument:
 
     @property
     def bytes(self) -> int:
-        """Bytes it takes in the register map, the reserved word included."""
+        """Bytes in the register map, including the reserved word."""
         return 12 if self.kind == "pointer" else 8
 
 
@@ -67,12 +68,13 @@ class Argument:
 class Buffer:
     """A region of one memory channel, passed as the pointer argument of the same name.
 
-    bytes: greatest size, a multiple of 64. itensor: text of the token stream that lies in memory, for
-    one token tile; the loop `tile_loop` then runs `tiles` times as often (None: no dependence). shape:
-    logical extents at the greatest number of tokens; the rest of the ITensor's shape is zero padding,
-    and dimension 0 is tokens when `tile_loop` is given. file: packed contents beside the manifest. The role
-    `state` is what a run leaves for the next one; the host fills it with zeros before the first. `spill` is
-    what a phase leaves for a later one of the same run; the host leaves it alone.
+    role: use of the buffer. A buffer of role `state` keeps values from run to run; the host fills it with
+    zeros before the first run. A buffer of role `spill` keeps values from phase to phase of a run; the host
+    does not touch it. bytes: largest size, a multiple of 64. itensor: order of the tokens in memory, as text,
+    for one token tile. tile_loop: loop of the itensor that runs `tiles` times as often in a run of `tiles`
+    tiles; None if the itensor does not depend on the number of tiles. shape: logical shape at the largest
+    number of tokens; elements beyond it are zero padding. With a `tile_loop`, dimension 0 is the tokens.
+    file: file beside the manifest with the packed contents.
     """
 
     name: str
@@ -104,8 +106,8 @@ class MemoryPort:
 
 @dataclass(frozen=True, kw_only=True)
 class BoardFacts:
-    """What a host needs to know of the board: its name, and how many memory channels of how many bytes it
-    has; channel i begins at i * channel_bytes."""
+    """The board, as far as a host needs to know it. channels: number of memory channels. channel_bytes: bytes
+    of a channel; channel i begins at byte i * channel_bytes."""
 
     name: str
     channels: int
@@ -114,7 +116,8 @@ class BoardFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTiming:
-    """Performance model of one channel: `beats` beats in `cycles` cycles, first one after `latency`."""
+    """Performance model of a memory channel: `beats` beats in `cycles` cycles, the first beat after `latency`
+    cycles."""
 
     beats: int
     cycles: int
@@ -123,7 +126,7 @@ class MemoryTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class Counter:
-    """One 32-bit word of the status block's counter area; depth is that of a FIFO, else 0."""
+    """One 32-bit word in the counter area of the status block. depth: depth of a FIFO; 0 for a node."""
 
     name: str
     kind: Literal["busy", "stalled", "level"]
@@ -132,9 +135,11 @@ class Counter:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamFacts:
-    """An edge of the graph and the instance in the top through which its tokens pass: a FIFO with the pins
-    i__valid, i__ready, i__payload and o__valid, o__ready, o__payload. sender: the instance with those of i,
-    where the ends lie on different SLRs."""
+    """An edge of the graph, and the instance in the top through which its tokens pass.
+
+    instance: a FIFO with the pins i__valid, i__ready, i__payload, o__valid, o__ready and o__payload. sender:
+    if the ends of the edge lie on different SLRs, the instance that has the pins of i.
+    """
 
     name: str
     instance: str
@@ -142,13 +147,13 @@ class StreamFacts:
 
     @property
     def sides(self) -> tuple[str, str]:
-        """The instances with the pins of i and of o."""
+        """The instance with the pins of i, and the instance with the pins of o."""
         return self.sender or self.instance, self.instance
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariantFacts:
-    """Another program of the same hardware, which leaves something out. outputs: the buffers it writes."""
+    """Another program of the same hardware, which leaves out some work. outputs: buffers that it writes."""
 
     name: str
     program: PhaseTable
@@ -165,10 +170,11 @@ class WrittenFile:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusBlock:
-    """The status block of one run, read back.
+    """The status block of one run, as read by the host.
 
-    detail: see `RunError`; cycles: from start to the writing of this block; descriptors: sent in this
-    run; awaited: completions still awaited; counters: one value a counter of the manifest.
+    detail: see `RunError`. cycles: cycles from the start of the run to the writing of this block.
+    descriptors: number of descriptors sent in this run. awaited: number of completions that the run still
+    waited for. counters: one value for each counter of the manifest.
     """
 
     error: RunError
@@ -181,7 +187,7 @@ class StatusBlock:
 
     @classmethod
     def unpack(cls, raw: bytes, counters: int) -> "StatusBlock":
-        """ValueError when `raw` is no status block with that many counters."""
+        """Read a status block. Raises ValueError if `raw` is not a status block with that many counters."""
         words = [int(word) for word in np.frombuffer(raw, "<u4", len(raw) // 4)]
         if len(words) < STATUS_WORDS + counters:
             raise ValueError(f"status block of {len(raw)} bytes is too short for {counters} counters")
@@ -201,7 +207,7 @@ class StatusBlock:
 
 
 def argument_map(pointers: tuple[str, ...]) -> tuple[Argument, ...]:
-    """The registers from 0x10 on: the four scalars, then a pointer for each buffer."""
+    """The registers from offset 0x10 on: the four scalars, then a pointer for each buffer."""
     result: list[Argument] = []
     offset = 0x10
     for name in (*SCALARS, *pointers):
@@ -215,13 +221,17 @@ def argument_map(pointers: tuple[str, ...]) -> tuple[Argument, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything the host needs to run the design.
+    """Everything that a host needs to run the design.
 
-    board: what it is built for. top, verilog: module and file name. sources: files of Verilog that the
-    modules of users need beside it, in order. design_hash: 16 hex digits, also wired into the hardware and
-    returned in every status block. The pointer arguments are the buffers, in order. streams: where in the
-    Verilog each edge is, in topological order. variants: what a run may do in the place of `program`. whole:
-    all tokens of a sequence belong to one run. files: all that is written beside it; no part of what it is.
+    board: board for which the design is built. top, verilog: name of the top module and of its file. sources:
+    other Verilog files, in order, which the modules of users need. design_hash: 16 hexadecimal digits, also
+    wired into the hardware and returned in every status block. buffers: the pointer arguments, in order.
+    program: phase table of a run. streams: instance of each edge in the Verilog, in topological order.
+    variants: programs that a run may use in place of `program`. whole: all tokens of a sequence must be in
+    one run. files: digests of all files beside the manifest; they do not count in comparisons and in
+    `identity`.
+
+    Raises ValueError for values that no design has.
     """
 
     board: BoardFacts
@@ -267,23 +277,25 @@ class Manifest:
         return argument_map(tuple(buffer.name for buffer in self.buffers))
 
     def variant(self, name: str | None) -> VariantFacts:
-        """The program and the outputs of a variant; None: of a run that leaves out nothing."""
+        """The program and the outputs of a variant. name: None for the run that leaves out nothing. Raises
+        ValueError for an unknown name."""
         if name is None:
             outputs = tuple(buffer.name for buffer in self.buffers if buffer.role == "output")
             return VariantFacts(name="", program=self.program, outputs=outputs)
-        for one in self.variants:
-            if one.name == name:
-                return one
-        known = ", ".join(one.name for one in self.variants) or "none"
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        known = ", ".join(variant.name for variant in self.variants) or "none"
         raise ValueError(f"design {self.top!r} has no variant {name!r}; known are: {known}")
 
     @property
     def verilog_files(self) -> tuple[str, ...]:
-        """All files of Verilog, in the order in which tools read them."""
+        """All Verilog files, in the order in which tools must read them."""
         return (self.verilog, *self.sources)
 
     def digest_of(self, name: str) -> str:
-        """Of a file that is written beside it. ValueError when it names none."""
+        """The digest of a file beside the manifest. Raises ValueError if the manifest does not list the
+        file."""
         for file in self.files:
             if file.name == name:
                 return file.digest
@@ -301,17 +313,19 @@ class Manifest:
         return -(-(STATUS_WORDS + len(self.counters)) // 16) * BEAT_BYTES
 
     def identity(self) -> str:
-        """16 hex digits over what it is, but for `design_hash`: a digest for a compiler to start from."""
+        """A digest of 16 hexadecimal digits over all fields except `design_hash` and `files`. The compiler
+        makes `design_hash` from it."""
         text = dataclasses.replace(self, design_hash="0" * 16, files=()).to_json()
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
-        """Text that `from_json` turns back into an equal manifest; the same manifest, the same bytes."""
+        """The manifest as JSON; `from_json` reads it. Equal manifests give equal texts."""
         return as_text(vars(self))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Manifest":
-        """ValueError names the first field that is missing, unknown or of the wrong type."""
+        """Read the text of `to_json`. Raises ValueError with the name of the first field that is missing,
+        unknown or of the wrong type."""
         value = parsed(text)
         if isinstance(value, dict) and value.get("version") != MANIFEST_VERSION:
             raise ValueError(_other_version(value.get("version")))
@@ -319,24 +333,25 @@ class Manifest:
 
 
 def _require_names(manifest: Manifest) -> None:
-    """ValueError unless files lie beside the manifest and names are those of Verilog."""
+    """Raise ValueError unless all file names are plain and all names are Verilog identifiers."""
     files = [*manifest.verilog_files, *(b.file for b in manifest.buffers if b.file is not None)]
     for name in files:
         if not _PLAIN_FILE.fullmatch(name) or name in (".", ".."):
             raise ValueError(
-                f"{name!r} is no file beside the manifest: letters, digits, _, - and . make a name"
+                f"{name!r} is not the name of a file beside the manifest; letters, digits, _, - and . are "
+                "allowed"
             )
     for name in manifest.verilog_files:
         if not _VERILOG_FILE.fullmatch(name):
-            raise ValueError(f"{name!r} is not called like a file of Verilog, which ends in .v or .sv")
+            raise ValueError(f"{name!r} is not the name of a Verilog file; it must end in .v or .sv")
     names = [*(port.name for port in manifest.ports), *(buffer.name for buffer in manifest.buffers)]
     for name in (manifest.top, *names, *(side for stream in manifest.streams for side in stream.sides)):
         if not (name.isidentifier() and name.isascii()):
-            raise ValueError(f"{name!r} is not a name: letters, digits and _ make one")
+            raise ValueError(f"{name!r} is not a name; letters, digits and _ are allowed")
 
 
 def _require_counts(manifest: Manifest) -> None:
-    """ValueError, with the field, for a number where no design has it."""
+    """Raise ValueError with the name of the field for a number that no design has."""
     board, memory = manifest.board, manifest.memory
     least = {
         "tokens_per_tile": (manifest.tokens_per_tile, 1),
@@ -360,4 +375,7 @@ def _require_counts(manifest: Manifest) -> None:
 
 
 def _other_version(version: Any) -> str:
-    return f"manifest version {version} is not {MANIFEST_VERSION}: of another streamgen; compile again"
+    return (
+        f"the manifest has version {version}, not {MANIFEST_VERSION}; another release of streamgen wrote it. "
+        "Compile again"
+    )

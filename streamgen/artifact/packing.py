@@ -1,10 +1,10 @@
-"""How a boundary tensor lies in memory: the token stream of its port, token after token.
+"""The layout of a boundary tensor in memory: the token stream of its port, token after token.
 
-    element slot   the next power of two that holds an element; f24 takes 32 bits, its value in the upper
-                   24, so that memory holds legal float32; integers lie sign-extended in their slot
-    token slot     elements * element slot, rounded up to a power of two up to 512 bits, beyond that to a
-                   multiple of 512
-    beat           512 bits, little-endian, the first token (or the first part of a token) lowest
+    element slot   Bits of an element, rounded up to a power of two. f24 takes 32 bits with the value in the
+                   upper 24, so that memory holds legal float32. Integers are sign-extended to their slot.
+    token slot     elements * element slot, rounded up to a power of two up to 512 bits, above that to a
+                   multiple of 512 bits
+    beat           512 bits, little-endian, with the first token (or the first part of a token) lowest
 
 Padding bits are zero. The hardware that reads and writes memory uses the same numbers.
 """
@@ -19,16 +19,16 @@ from streamgen.numbers import formats
 
 BEAT_BITS = 512
 BEAT_BYTES = BEAT_BITS // 8
-ADDRESS_BITS = 40  # of a byte in the memory of a card: 1 TB
-TRANSFER_BITS = 26  # of the beats of a transfer: 4 GB
-ID_BITS = 4  # of the number of a client on a memory channel, at least
+ADDRESS_BITS = 40  # byte address in the memory of a card: up to 1 TB
+TRANSFER_BITS = 26  # number of beats of a transfer: up to 4 GB
+ID_BITS = 4  # fewest bits of the number of a client on a memory channel
 MAX_ID_BITS = 16  # as many clients as a descriptor has targets
-WORD_LANES = BEAT_BITS // 32  # words of a beat: values of 24 bits lie as float32
+WORD_LANES = BEAT_BITS // 32  # words of a beat; f24 values are stored as float32
 
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """The place of tokens of one format and shape in memory.
+    """The layout of tokens of one format and shape in memory.
 
     Raises ValueError for the mx formats, which never leave the chip.
     """
@@ -44,48 +44,51 @@ class MemoryLayout:
 
     @classmethod
     def of(cls, itensor: ITensor) -> "MemoryLayout":
-        """The layout of the tokens of this stream."""
+        """The layout of the tokens of a stream."""
         return cls(itensor.dtype, itensor.element_shape)
 
     @property
     def element_slot(self) -> int:
-        """Bits that an element takes."""
+        """Bits of an element in memory."""
         return 1 << (formats.bits(self.dtype) - 1).bit_length()
 
     @property
     def elements(self) -> int:
-        """Of a token."""
+        """Elements of a token."""
         return prod(self.element_shape)
 
     @property
     def token_slot(self) -> int:
-        """Bits that a token takes."""
+        """Bits of a token in memory."""
         used = self.elements * self.element_slot
         return 1 << (used - 1).bit_length() if used <= BEAT_BITS else -(-used // BEAT_BITS) * BEAT_BITS
 
     @property
     def tokens_per_beat(self) -> int:
-        """Tokens in a beat, 1 when a token takes one beat or more."""
+        """Tokens in a beat; 1 if a token takes one beat or more."""
         return max(1, BEAT_BITS // self.token_slot)
 
     @property
     def beats_per_token(self) -> int:
-        """Beats of a token, 1 when a beat holds one token or more."""
+        """Beats of a token; 1 if a beat holds one token or more."""
         return max(1, self.token_slot // BEAT_BITS)
 
     def same_wires(self, other: "MemoryLayout") -> bool:
-        """Whether tokens of integers without padding take the same bits: 4-bit ones, half as many of 8."""
+        """Whether both layouts are integers without padding and their tokens have the same number of bits.
+        Example: two 4-bit elements and one 8-bit element."""
         whole = (
-            one.dtype[0] in "iu" and formats.bits(one.dtype) == one.element_slot for one in (self, other)
+            layout.dtype[0] in "iu" and formats.bits(layout.dtype) == layout.element_slot
+            for layout in (self, other)
         )
         return all(whole) and self.elements * self.element_slot == other.elements * other.element_slot
 
     def beats(self, token_count: int) -> int:
-        """Beats of so many tokens."""
+        """Beats of `token_count` tokens."""
         return -(-token_count // self.tokens_per_beat) * self.beats_per_token
 
     def pack(self, itensor: ITensor, array: np.ndarray) -> bytes:
-        """Memory image of a tensor, a multiple of 64 bytes; raises as `encode` and `to_tokens` do."""
+        """The memory image of a tensor, a multiple of 64 bytes. Raises ValueError if `itensor` has tokens of
+        another layout, and the errors of `formats.encode` and `ITensor.to_tokens`."""
         self._check(itensor)
         tokens = itensor.to_tokens(np.asarray(array))
         holder = formats.numpy_dtype(self.dtype)
@@ -102,7 +105,7 @@ class MemoryLayout:
         return image.ljust(self.beats(len(tokens)) * BEAT_BYTES, b"\0")
 
     def unpack(self, itensor: ITensor, image: bytes) -> np.ndarray:
-        """Inverse of `pack`; ValueError when the image is not exactly as long as the tensor."""
+        """Inverse of `pack`. Raises ValueError if the image is not exactly as long as the tensor."""
         self._check(itensor)
         count, slots = itensor.token_count, self.token_slot // self.element_slot
         length = self.beats(count) * BEAT_BYTES
@@ -118,7 +121,7 @@ class MemoryLayout:
 
     @property
     def _slot_dtype(self) -> str:
-        """The format that fills an element slot."""
+        """The format with the bits of an element slot."""
         if self.dtype == "f24":
             return "f32"
         return f"{self.dtype[0]}{self.element_slot}" if self.dtype[0] in "iu" else self.dtype
@@ -128,6 +131,6 @@ class MemoryLayout:
             raise ValueError(f"{itensor} has other tokens than {self}")
 
     def _check_range(self, tokens: np.ndarray) -> None:
-        """Raise ValueError when the slots hold what the format cannot."""
+        """Raise ValueError if a slot holds a value that the format cannot represent."""
         if self._slot_dtype != self.dtype:
             formats.encode(self.dtype, tokens)

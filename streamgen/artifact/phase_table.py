@@ -1,17 +1,18 @@
-"""The program of an accelerator: which descriptors go to which node, in order, and its bytes in memory.
+"""The program of an accelerator: the descriptors of each node in order, and their bytes in memory.
 
-Phase table (role `table`), little-endian 128-bit slots, four to a beat of 64 bytes:
+The phase table (role `table`) has little-endian slots of 128 bits, four to a beat of 64 bytes:
 
-* beat 0, the directory: word 0 = `TABLE_MAGIC`, word 1 = number of sections n <= 7; words 2 + 2s and
-  3 + 2s = beats and repeats of section s, unused ones 0.
-* then the sections one after the other, each filled up with zero slots to a whole beat. The sequencer
-  walks section s `repeats` times; `layer` counts those walks from 0.
-* a section is a list of descriptors. A descriptor is a header slot (bits 0-15 target, 16-23 number of
-  words, 24 awaited: the run waits for its completion, 25 barrier: hold until all awaited so far are
-  complete, 31 always 1) and then one slot for each word: four signed 32-bit numbers base, layer,
-  position, tiles. The word sent is base + layer*l + position*p + tiles*t modulo 2^32, where l is the
-  walk and p, t are the arguments of those names. A zero slot ends a section's beat.
-* the whole is filled up with zeros to a multiple of `TABLE_CHUNK` bytes: the hardware reads a chunk
+* Beat 0 is the directory. Word 0 is `TABLE_MAGIC`. Word 1 is the number of sections, at most 7. Words 2 + 2s
+  and 3 + 2s are the beats and the repeats of section s; they are 0 for unused sections.
+* The sections follow. Each section is filled up with zero slots to a whole beat. The sequencer walks section
+  s `repeats` times; `layer` counts the walks from 0.
+* A section is a list of descriptors. A descriptor is a header slot, then one slot for each word. Bits 0-15 of
+  the header are the target, bits 16-23 the number of words. Bit 24 (awaited): the run waits for the
+  completion of this descriptor. Bit 25 (barrier): hold the descriptor until all awaited ones so far are
+  complete. Bit 31 is always 1. The slot of a word has four signed 32-bit numbers: base, layer, position,
+  tiles. The word sent is base + layer*l + position*p + tiles*t modulo 2^32, where l is the walk and p and t
+  are the arguments `position` and `tiles`. A zero slot ends the last beat of a section.
+* The table is filled up with zeros to a multiple of `TABLE_CHUNK` bytes, because the hardware reads a chunk
   before it knows the length.
 """
 
@@ -44,13 +45,14 @@ class Word:
                 raise ValueError(f"descriptor word: {field.name} must fit 32 bits signed, not {value}")
 
     def value(self, *, layer: int, position: int, tiles: int) -> int:
-        """What the hardware sends."""
+        """The word that the hardware sends."""
         return (self.base + self.layer * layer + self.position * position + self.tiles * tiles) & 0xFFFFFFFF
 
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
-    """One execution of one node: the words of its varying fields in the order of the fields."""
+    """One execution of a node. words: its varying fields, in the order of the fields. awaited, barrier: see
+    the docstring of the module."""
 
     target: int
     words: tuple[Word, ...] = ()
@@ -66,7 +68,7 @@ class Descriptor:
 
 @dataclass(frozen=True, kw_only=True)
 class TableSection:
-    """Descriptors sent `repeats` times over, `layer` counting from 0."""
+    """Descriptors that are sent `repeats` times; `layer` counts the repeats from 0."""
 
     descriptors: tuple[Descriptor, ...]
     repeats: int = 1
@@ -81,7 +83,7 @@ class TableSection:
             raise ValueError(f"a section has at most {MAX_SLOTS} headers and words, not {slots}")
 
     def pack(self) -> np.ndarray:
-        """int32 array (beats * 4, 4): the slots."""
+        """The slots as an int32 array of shape (beats * 4, 4)."""
         rows: list[tuple[int, int, int, int]] = []
         for d in self.descriptors:
             header = d.target | len(d.words) << 16 | d.awaited << 24 | d.barrier << 25 | 1 << 31
@@ -93,7 +95,7 @@ class TableSection:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTable:
-    """The program: which descriptors go to which node, in order."""
+    """The program: the descriptors of each node, in order."""
 
     sections: tuple[TableSection, ...]
 
@@ -102,7 +104,7 @@ class PhaseTable:
             raise ValueError(f"a phase table has 1 to {MAX_SECTIONS} sections, not {len(self.sections)}")
 
     def pack(self) -> bytes:
-        """The buffer of role `table`."""
+        """The contents of the buffer of role `table`."""
         bodies = [section.pack() for section in self.sections]
         directory = np.zeros(16, "<u4")
         directory[:2] = TABLE_MAGIC, len(bodies)
@@ -113,14 +115,14 @@ class PhaseTable:
 
     @property
     def beats_read(self) -> int:
-        """Beats that the hardware reads of it in a run: a chunk, then every walk of every section, but for
-        what the chunk holds of the first one."""
+        """Beats of the table that the hardware reads in a run: a chunk, then all walks of all sections, minus
+        the part of the first section that the chunk holds."""
         chunk = TABLE_CHUNK // BEAT_BYTES
         bodies = [(len(section.pack()) // 4, section.repeats) for section in self.sections]
         return chunk + sum(beats * repeats for beats, repeats in bodies) - min(bodies[0][0], chunk - 1)
 
     def expand(self, *, position: int, tiles: int) -> list[tuple[Descriptor, tuple[int, ...]]]:
-        """Every descriptor that a run sends, in order, with the values of its words."""
+        """All descriptors that a run sends, in order, with the values of their words."""
         return [
             (d, tuple(w.value(layer=layer, position=position, tiles=tiles) for w in d.words))
             for section in self.sections

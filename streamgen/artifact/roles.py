@@ -1,7 +1,7 @@
-"""What buffers in memory are for, and the names in a language model's design that its host knows."""
+"""Roles of buffers in memory, and names in the design of a language model that its host knows."""
 
 IDS, POSITIONS, LOGITS, INDEX = "ids", "positions", "logits", "best_indices"
-BEST, KEEP = "best", "keep"  # variants of a run: the id of the greatest logit alone; keys and values alone
+BEST, KEEP = "best", "keep"  # variants of a run: only the id of the greatest logit; only keys and values
 
 USES = {
     "weights": ("weights",),
@@ -10,4 +10,4 @@ USES = {
     "inputs, outputs": ("input", "output"),
     "table, status": ("table", "status"),
 }
-"""Roles of buffers by what tables call them."""
+"""Roles of buffers by their title in tables."""

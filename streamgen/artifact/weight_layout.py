@@ -1,15 +1,16 @@
-"""How the weights of a matmul column lie in memory: one sequential stream of beats in the order of use.
+"""The layout of the weights of a matmul column in memory: one stream of beats in the order of use.
 
-Three streams of tokens, each packed as `buffers.packing` says: codes, group scales (with their minimums), row
-scales. The column uses them tile by tile of output rows, in a tile step by step. Their beats are merged where
-they are first needed:
+The column reads three streams of tokens: codes, group scales (with their minimums) and row scales.
+`artifact.packing` packs each of them. The column uses them tile by tile of output rows, and step by step in a
+tile. The beats of the three streams are merged; each beat comes where it is first needed:
 
     for each tile of rows, for each of its tokens of codes:
-        beats of row scales, until all rows of the tile are there        (before the first token of a tile)
-        beats of group scales, until those of the token are there        (of weights that have them)
+        beats of row scales, until the scales of all rows of the tile are there  (before the first token)
+        beats of group scales, until the scales of the token are there           (for weights in groups)
         beats of codes, until the token is there
 
-so the stream has exactly the beats of the three, and whoever unpacks it knows what a beat is by counting.
+The merged stream has exactly the beats of the three streams. A reader knows the kind of each beat by
+counting.
 """
 
 from dataclasses import dataclass
@@ -21,16 +22,16 @@ from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
 from streamgen.itensor import ITensor, without_reuse
 
 ROWS, SCALES, CODES = range(3)
-"""Kinds of beats."""
+"""Kinds of beats, in the order in which a token needs them."""
 
 PORTS = {ROWS: "r", SCALES: "s", CODES: "w"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightLayout:
-    """streams: what a column reads, by "w", "r" and, of weights in groups, "s"; each tile once.
+    """The streams of a column: codes `w`, row scales `r` and, for weights in groups, group scales `s`.
 
-    The outermost loop of each is that over tiles of rows.
+    Each stream has each tile once. Its outermost loop is the loop over tiles of rows.
     """
 
     w: ITensor
@@ -39,7 +40,7 @@ class WeightLayout:
 
     @classmethod
     def of(cls, w: ITensor, r: ITensor, s: ITensor | None = None) -> "WeightLayout":
-        """Of streams that a column reads, however often it reads a tile."""
+        """The layout for the streams that a column reads, even if it reads a tile several times."""
         return cls(w=without_reuse(w), r=without_reuse(r), s=None if s is None else without_reuse(s))
 
     @property
@@ -59,17 +60,15 @@ class WeightLayout:
 
     @cached_property
     def needs(self) -> np.ndarray:
-        """Beats that each token of codes needs beside those before it, by kind: [tiles * words, 3]."""
-        found = np.zeros((self.tiles * self.words, 3), np.int64)
-        number = np.arange(len(found))
-        found[:, CODES] = _first_needs(self.w, number, len(found))
-        found[:: self.words, ROWS] = _first_needs(
-            self.r, (np.arange(self.tiles) + 1) * self.tile_rows - 1, self.tiles
-        )
+        """New beats that each token of codes needs, by kind: int64 [tiles * words, 3]."""
+        needed = np.zeros((self.tiles * self.words, 3), np.int64)
+        number = np.arange(len(needed))
+        needed[:, CODES] = _first_needs(self.w, number)
+        needed[:: self.words, ROWS] = _first_needs(self.r, (np.arange(self.tiles) + 1) * self.tile_rows - 1)
         if self.s is not None:
-            again = len(found) // self.s.token_count
-            found[:, SCALES] = _first_needs(self.s, number // again, len(found))
-        return found
+            again = len(needed) // self.s.token_count
+            needed[:, SCALES] = _first_needs(self.s, number // again)
+        return needed
 
     @property
     def beats(self) -> int:
@@ -93,8 +92,8 @@ class WeightLayout:
         return streams if self.s is None else {**streams, SCALES: self.s}
 
     def pack(self, **arrays: np.ndarray) -> np.ndarray:
-        """Beats uint8 [beats, 64] of the arrays "w", "r" and, where there are, "s", in the shapes of the
-        streams; raises as `MemoryLayout.pack`."""
+        """The merged beats, uint8 [beats, 64]. arrays: `w`, `r` and, for weights in groups, `s`, in the
+        shapes of the streams. Raises the errors of `MemoryLayout.pack`."""
         merged = np.empty((self.beats, BEAT_BYTES), np.uint8)
         for kind, itensor in self._streams.items():
             image = MemoryLayout.of(itensor).pack(itensor, arrays[PORTS[kind]])
@@ -102,7 +101,7 @@ class WeightLayout:
         return merged
 
     def unpack(self, beats: np.ndarray) -> dict[str, np.ndarray]:
-        """Inverse of `pack`; ValueError for another number of beats."""
+        """Inverse of `pack`. Raises ValueError for another number of beats."""
         if beats.shape != (self.beats, BEAT_BYTES):
             raise ValueError(f"the weights take beats of shape {(self.beats, BEAT_BYTES)}, not {beats.shape}")
         return {
@@ -111,8 +110,8 @@ class WeightLayout:
         }
 
 
-def _first_needs(itensor: ITensor, last: np.ndarray, count: int) -> np.ndarray:
-    """Beats that each of `count` steps needs first, when it needs all tokens up to `last`."""
+def _first_needs(itensor: ITensor, last: np.ndarray) -> np.ndarray:
+    """New beats of each step. last: the last token that each step needs."""
     layout = MemoryLayout.of(itensor)
     upto = (last // layout.tokens_per_beat + 1) * layout.beats_per_token
     return np.diff(upto, prepend=0)

@@ -1,4 +1,5 @@
-"""A written design on disk: its manifest, and the files beside it, held to the digests in the manifest."""
+"""A written design on disk: its manifest, and the files beside it, checked against the digests in the
+manifest."""
 
 import dataclasses
 import hashlib
@@ -13,12 +14,12 @@ from streamgen.base.threads import side_by_side
 
 MANIFEST = "manifest.json"
 CHAIN_FILE = "chain.json"
-WRITTEN = (MANIFEST, CHAIN_FILE)  # one of which every written accelerator has
+WRITTEN = (MANIFEST, CHAIN_FILE)  # every written accelerator has one of these files
 
 
 @dataclass(frozen=True)
 class WrittenFolder:
-    """changed: files may be others than were written."""
+    """A folder with a written design. changed: files may differ from the files that were written."""
 
     path: Path
     manifest: Manifest
@@ -26,56 +27,58 @@ class WrittenFolder:
 
     @classmethod
     def read(cls, path: Path, *, changed: bool = False) -> "WrittenFolder":
-        """ValueError for a folder without a manifest, or with one that cannot be read; CheckpointError for
-        one that was changed."""
+        """Read the manifest of a folder. Raises ValueError if it is missing or cannot be read, and
+        CheckpointError if it was changed."""
         if not (path / MANIFEST).exists():
             raise ValueError(f"{path} holds no written accelerator: no {MANIFEST}")
         try:
             manifest = Manifest.from_json(read_file(path, MANIFEST))
         except ValueError as error:
-            raise ValueError(f"{path / MANIFEST} is no manifest: {error}") from error
+            raise ValueError(f"{path / MANIFEST} is not a manifest: {error}") from error
         if manifest.files and not changed and manifest.files.count(_own(manifest)) != 1:
             raise CheckpointError(f"{path / MANIFEST} is not the file that was written; write it again")
         return cls(path, manifest, changed)
 
     def content(self, name: str) -> bytes:
-        """Of a file beside the manifest, as `pieces` gives it."""
+        """The content of a file beside the manifest. Raises the errors of `pieces`."""
         return b"".join(self.pieces(name))
 
     def pieces(self, name: str) -> Iterator[bytes]:
-        """The content of a file beside the manifest, piece by piece. ValueError when it is missing or a link
-        out of the folder, CheckpointError when it has another size than its buffer, and behind the last piece
-        when it is not what was written."""
+        """The content of a file beside the manifest, piece by piece. Raises ValueError if the file is missing
+        or a link out of the folder, and CheckpointError if its size is not that of its buffer. After the last
+        piece, raises CheckpointError if the file was changed."""
         sizes = {buffer.file: (buffer.bytes, f"buffer {buffer.name!r}") for buffer in self.manifest.buffers}
         digest = Digest()
         for piece in read_pieces(self.path, name, *sizes.get(name, ())):
             digest.update(piece)
             yield piece
-        found, known = digest.hexdigest(), self.manifest.digest_of(name)
-        if found != known and not self.changed:
+        actual, expected = digest.hexdigest(), self.manifest.digest_of(name)
+        if actual != expected and not self.changed:
             raise CheckpointError(
-                f"{self.path / name} is not the file that was written: its SHA-256 begins with {found[:16]}, "
-                f"the manifest says {known[:16]}. Write the folder again; a change of your own is used by "
-                "load(folder, changed_files=True), or --changed-files"
+                f"{self.path / name} is not the file that was written: its SHA-256 begins with "
+                f"{actual[:16]}, the manifest says {expected[:16]}. Write the folder again. If you changed "
+                "the file yourself, use load(folder, changed_files=True) or --changed-files"
             )
 
     def held(self, name: str) -> str:
-        """The digest that a file beside the manifest must have; where files may be changed, has."""
+        """The digest that a file beside the manifest must have. If files may be changed, the digest that it
+        has."""
         if not self.changed:
             return self.manifest.digest_of(name)
         return _sealed(self.path / name).digest
 
 
 def sealed(manifest: Manifest, folder: Path) -> Manifest:
-    """The same, with the digests of all files that are written beside it, and of itself without that one."""
+    """The manifest with the digests of all files in the folder, and a digest of the manifest itself, which is
+    computed without that entry."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     files = tuple(side_by_side(_sealed, (folder / name for name in names)))
-    found = dataclasses.replace(manifest, files=files)
-    return dataclasses.replace(found, files=(*found.files, _own(found)))
+    listed = dataclasses.replace(manifest, files=files)
+    return dataclasses.replace(listed, files=(*listed.files, _own(listed)))
 
 
 def _own(manifest: Manifest) -> WrittenFile:
-    """The digest of a manifest without it."""
+    """The digest of a manifest without its own entry."""
     others = tuple(file for file in manifest.files if file.name != MANIFEST)
     text = dataclasses.replace(manifest, files=others).to_json()
     return WrittenFile(name=MANIFEST, digest=Digest(text.encode()).hexdigest())

@@ -1,1 +1,2 @@
-"""Below everything: errors, safe reading of files, folders that are written whole, progress, tables."""
+"""What all other rooms use: errors, safe reading of files, folders written whole or not at all, progress,
+tables."""

@@ -1,4 +1,4 @@
-"""Python's collector of cycles, at rest while much is made that stays."""
+"""Switch off Python's garbage collector while many long-lived objects are created."""
 
 import gc
 from collections.abc import Iterator
@@ -7,8 +7,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """Graphs, schedules and netlists are millions of objects that stay until they are used. Looking for
-    cycles among them, again and again, takes a tenth of a compilation, a third of a conversion to Verilog."""
+    """Switch off the garbage collector for the block.
+
+    Graphs, schedules and netlists are millions of objects that live until they are used. If the collector
+    searches them for cycles again and again, this takes a tenth of a compilation and a third of a conversion
+    to Verilog.
+    """
     on = gc.isenabled()
     gc.disable()
     try:

@@ -1,18 +1,20 @@
-"""Every error that a user of streamgen can meet and that is not a plain ValueError or TypeError.
+"""The errors and warnings of streamgen, apart from plain ValueError and TypeError.
 
-A bad argument (a size, a format, a shape) raises ValueError or TypeError at the call. The classes here
-name the failures that have a cause outside the arguments: a model, a budget, a tool, a file, a device.
+A bad argument (a size, a format, a shape) raises ValueError or TypeError at the call. The classes here stand
+for failures with a cause outside the arguments: a model, a budget, a tool, a file, a device.
 """
 
 from collections.abc import Sequence
 
 
 class AccuracyWarning(UserWarning):
-    """What was asked for costs accuracy that the user may not expect; says how much, and what costs less."""
+    """The chosen options cost accuracy that the user may not expect. The message says how much accuracy, and
+    which options cost less."""
 
 
 class GenerationWarning(UserWarning):
-    """A checkpoint has settings of generation that change its texts and are not applied; names them."""
+    """A checkpoint has generation settings that change its texts and that streamgen does not apply. The
+    message names them."""
 
 
 class StreamgenError(Exception):
@@ -20,11 +22,11 @@ class StreamgenError(Exception):
 
 
 class UnsupportedOperationError(StreamgenError):
-    """A model holds operations that streamgen cannot compile.
+    """A model has operations that streamgen cannot compile.
 
-    The first line of the message says what is missing; at most eight lines follow, in which what repeats from
-    layer to layer is said once. operations: all of it, a line for each call, with the line of the source that
-    made it, be it of an installed package.
+    The first line of the message says what is missing. At most eight lines follow; operations that repeat
+    from layer to layer share a line. operations: a line for each call, with the line of source code that
+    made the call, even if that line is in an installed package.
     """
 
     def __init__(self, message: str, operations: Sequence[str] = ()) -> None:
@@ -33,14 +35,15 @@ class UnsupportedOperationError(StreamgenError):
 
 
 class GraphError(StreamgenError):
-    """A graph breaks a law of the intermediate representation; names the node or the edge."""
+    """A graph breaks a law of the intermediate representation. The message names the node or the edge."""
 
 
 class ImportMismatchError(StreamgenError):
-    """An imported graph computes something else than its module does in torch; names the first operation that
-    differs.
+    """An imported graph and its torch module compute different results. The message names the first operation
+    that differs.
 
-    operation: its path in the graph. difference: of the results, as a share of their norm.
+    operation: path of that operation in the graph. difference: norm of the difference of the results, as a
+    share of the norm of the results.
     """
 
     def __init__(self, message: str, operation: str = "", difference: float = 0.0) -> None:
@@ -49,20 +52,22 @@ class ImportMismatchError(StreamgenError):
 
 
 class BudgetError(StreamgenError):
-    """A design does not fit its budget; says which resource, by how much, and what would help."""
+    """A design does not fit its budget. The message says which resource is short, by how much, and what would
+    help."""
 
 
 class CheckpointError(StreamgenError):
-    """A checkpoint file is corrupt, truncated or lacks a tensor."""
+    """A checkpoint file is corrupt or truncated, or a tensor is missing."""
 
 
 class MissingToolError(StreamgenError):
-    """A program that streamgen calls is not installed; says the command that installs it."""
+    """A program or package that streamgen needs is not installed. The message gives the command that installs
+    it."""
 
 
 class ToolError(StreamgenError):
-    """A program that streamgen calls has failed, or is of a release that cannot be used; says what it
-    printed, and where its log is."""
+    """A program that streamgen calls has failed, or its release cannot be used. The message quotes the output
+    of the program and says where its log is."""
 
 
 class DeviceError(StreamgenError):
@@ -70,12 +75,14 @@ class DeviceError(StreamgenError):
 
 
 class DeviceTimeoutError(DeviceError):
-    """A run made no progress for the length of the watchdog; says which streams wait for whom."""
+    """A run made no progress until the watchdog ended it. The message says which streams wait for which
+    nodes."""
 
 
 class StorageError(StreamgenError):
-    """The storage of a search cannot be reached, or is of another release."""
+    """The storage of a search cannot be reached, or another release wrote it."""
 
 
 class ProbeError(StreamgenError):
-    """A token in the hardware is not the one that golden has there; names edge, token, element and cycle."""
+    """A token in the hardware differs from the token of the golden model. The message names edge, token,
+    element and cycle."""

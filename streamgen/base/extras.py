@@ -1,9 +1,9 @@
-"""Packages that only some of the work needs, and the extras of streamgen that install them.
+"""Optional packages, and the extras of streamgen that install them.
 
     with needed("compile"):
-        import torch  # MissingToolError with the command, where torch is not installed
+        import torch  # without torch: MissingToolError with the command that installs it
 
-A host that runs written accelerators on a board needs none of them.
+A host that runs written accelerators on a board needs none of these packages.
 """
 
 import sys
@@ -23,11 +23,12 @@ EXTRAS = {
     "testing": ("pytest",),
     "cosim": ("cocotb", "cocotb_tools", "cocotbext"),
 }
-"""Names of modules by the extra; pyproject.toml says what each is for."""
+"""Modules by extra; pyproject.toml says what each is for."""
 
 
 def missing(what: str, module: str) -> MissingToolError | None:
-    """The error that tells how to install what `what` needs; None for a module that no extra has."""
+    """The error for a missing module, with the command that installs it. None for a module of no extra. what:
+    the work that needs the module."""
     for extra, modules in EXTRAS.items():
         if module.partition(".")[0] in modules:
             return MissingToolError(
@@ -39,7 +40,8 @@ def missing(what: str, module: str) -> MissingToolError | None:
 
 @contextmanager
 def needed(what: str) -> Iterator[None]:
-    """Imports in here that fail for want of an extra raise MissingToolError."""
+    """Raise MissingToolError if an import in the block fails because an extra is not installed. what: the
+    work that needs the import."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -51,11 +53,11 @@ def needed(what: str) -> Iterator[None]:
 def late_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names are imported when they are first used, so that
-    importing the package stays light.
+    """`__getattr__` and `__dir__` of a package whose names are imported at their first use, so that importing
+    the package is fast.
 
-    homes: by public name, the module in the package that defines it. MissingToolError for the use of a name
-    whose extra is not installed.
+    homes: module in the package that defines each public name. Using a name whose extra is not installed
+    raises MissingToolError.
     """
 
     def getattr_(name: str) -> Any:

@@ -1,8 +1,9 @@
-"""The files of a written folder. Reading them: each whole, once, held to its digest, then to its schema.
+"""Read the files of a written folder: each file once and whole. Its digest is checked first, then its schema.
 
-A folder is data of somebody, perhaps damaged, perhaps made to do harm. A file is a regular one in the folder
-itself, no link out of it. JSON is decoded into what an annotation says, and an error names file and field.
-Arrays are allocated when the archive has them: a header alone asks for nothing.
+A folder is untrusted data. It may be damaged, or made to do harm. Every file must be a regular file in the
+folder itself, not a link out of it. JSON is decoded into the types of annotations; an error names the file
+and the field. Memory for an array is allocated only if the archive has its bytes, so a header alone cannot
+ask for memory.
 """
 
 import collections.abc
@@ -26,27 +27,28 @@ import numpy as np
 from streamgen.base.errors import CheckpointError
 
 DEFLATED_BYTES = 1 << 26
-"""What arrays of an archive may take that are compressed, all together: others take what their file takes."""
+"""Limit on the bytes of all compressed arrays of an archive together. Other arrays take as many bytes as
+their file."""
 
 PIECE = 16 << 20  # bytes of a file that are in memory at a time
 
 Digest = hashlib.sha256
-"""The quickest of the standard library's that nobody can make collide; 64 hex digits."""
+"""The fastest hash of the standard library without known collisions; 64 hex digits."""
 
 _FORMATS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def safe_path(folder: Path, name: str) -> Path:
-    """The place of a regular file of a folder. ValueError for another name, a link out of the folder, and for
-    what is missing or no file."""
+    """The path of a regular file of a folder. Raises ValueError if the name is not a plain file name, and if
+    the file is missing, not a regular file or a link out of the folder."""
     path = folder / name
     if Path(name).name != name or name in ("", ".", ".."):
-        raise ValueError(f"{name!r} is no name of a file in {folder}")
+        raise ValueError(f"{name!r} is not the name of a file in {folder}")
     try:
         if path.resolve().parent != folder.resolve():
             raise ValueError(f"{path} is a link out of its folder; put the file itself there")
         if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is no regular file")
+            raise ValueError(f"{path} is not a regular file")
         path.stat()
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{path} is missing or cannot be read") from error
@@ -54,15 +56,15 @@ def safe_path(folder: Path, name: str) -> Path:
 
 
 def read_file(folder: Path, name: str) -> bytes:
-    """The content of a file of a folder. ValueError where `safe_path` raises it."""
+    """The content of a file of a folder. Raises the errors of `safe_path`."""
     return b"".join(read_pieces(folder, name))
 
 
 def read_pieces(folder: Path, name: str, size: int | None = None, what: str = "") -> Iterator[bytes]:
-    """The content of a file of a folder, piece by piece: weights need not fit the host's memory. size: bytes
-    it must have, as `what` takes so many.
+    """The content of a file of a folder, piece by piece, so that weights need not fit the memory of the host.
+    size: bytes that the file must have, because `what` takes so many.
 
-    ValueError where `safe_path` raises it, CheckpointError when it has another size.
+    Raises the errors of `safe_path`, and CheckpointError if the file has another size.
     """
     path = safe_path(folder, name)
     try:
@@ -76,25 +78,28 @@ def read_pieces(folder: Path, name: str, size: int | None = None, what: str = ""
 
 
 def parsed(text: str | bytes) -> Any:
-    """What a text in JSON says. ValueError when it is none."""
+    """The value of a JSON text. Raises ValueError for any other text."""
     try:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("its values are nested too deeply") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"it is no text: {error}") from error
+        raise ValueError(f"it is not text: {error}") from error
 
 
 def as_text(document: Mapping[str, Any]) -> str:
-    """JSON of a document with one of its fields a line, dataclasses as their fields: megabytes in a blink."""
+    """A document as JSON, with one field on each line. Dataclasses become objects of their fields. It is fast
+    for megabytes."""
     lines = (f"{json.dumps(name)}: {json.dumps(value, default=vars)}" for name, value in document.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def decode(kind: Any, value: Any, where: str) -> Any:
-    """`value`, as json gives it, as an instance of the annotation `kind`: dataclasses, tuples, named ones,
-    mappings, unions with None, literals, plain types. ValueError names the first field that is missing,
-    unknown or of another type."""
+    """Convert a value that `json` returned to the type of the annotation `kind`: a dataclass, a tuple, a
+    named tuple, a mapping, a union with None, a literal or a plain type. where: name of the value in errors.
+
+    Raises ValueError with the name of the first field that is missing, unknown or of another type.
+    """
     arguments, origin = typing.get_args(kind), typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
         return _instance(kind, value, where)
@@ -127,7 +132,7 @@ def decode(kind: Any, value: Any, where: str) -> Any:
 
 
 def _items(kinds: Sequence[Any], values: Any, where: str) -> tuple[Any, ...]:
-    """A tuple with an item of each kind."""
+    """Decode a list into a tuple; `kinds` has the type of each item."""
     if not isinstance(values, list) or len(values) != len(kinds):
         raise ValueError(f"{where}: expected a list of {len(kinds)}, not {_shown(values)}")
     pairs = enumerate(zip(kinds, values, strict=True))
@@ -163,15 +168,15 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-# What numpy raises for a header, which it reads as Python.
+# Errors that numpy raises for a bad header, because it parses headers as Python.
 _HEADERS = (SyntaxError, tokenize.TokenError, TypeError, KeyError, OverflowError, RecursionError)
 
 
 def read_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an archive that numpy can read, by name. ValueError for one that is damaged, encrypted,
-    packed in another way than numpy's, or made to take more memory than its arrays need."""
-    if content[:2] != b"PK":  # zipfile would look for the archive behind something else
-        raise ValueError("it is no archive of arrays")
+    """The arrays of an archive that numpy wrote, by name. Raises ValueError for an archive that is damaged or
+    encrypted, that numpy did not write, or that asks for more memory than its arrays need."""
+    if content[:2] != b"PK":  # zipfile would search for an archive behind other bytes
+        raise ValueError("it is not an archive of arrays")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
@@ -181,23 +186,23 @@ def read_arrays(content: bytes) -> dict[str, np.ndarray]:
                 raise ValueError(f"its arrays would take {packed + stored} bytes, it has {len(content)}")
             return {entry.filename.removesuffix(".npy"): _array(archive, entry) for entry in entries}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise ValueError(f"it is no archive of arrays: {error}") from error
+        raise ValueError(f"it is not an archive of arrays: {error}") from error
     except (*_HEADERS, MemoryError) as error:
-        raise ValueError(f"it holds what is no array: {error}") from error
+        raise ValueError(f"one of its entries is not an array: {error}") from error
 
 
 def read_array(file: Path) -> np.ndarray:
-    """The array of a .npy file. ValueError for another file."""
+    """The array of a .npy file. Raises ValueError for any other file."""
     try:
         with file.open("rb") as stream:
             array = np.load(stream, allow_pickle=False)
-    except MemoryError as error:  # which a few bytes can ask for
-        raise ValueError(f"{file} says that it holds more than fits in memory") from error
+    except MemoryError as error:  # a header of a few bytes can ask for any amount
+        raise ValueError(f"{file} declares an array that does not fit in memory") from error
     except (ValueError, EOFError, zipfile.BadZipFile, *_HEADERS) as error:
-        raise ValueError(f"{file} is no .npy file") from error
+        raise ValueError(f"{file} is not a .npy file") from error
     if not isinstance(array, np.ndarray):
         array.close()
-        raise ValueError(f"{file} holds several arrays; a .npy file with one is needed")
+        raise ValueError(f"{file} holds several arrays; a .npy file with one array is needed")
     return array
 
 
@@ -210,7 +215,7 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
     file = io.BytesIO(content)
     read = _FORMATS.get(np.lib.format.read_magic(file))
     if read is None:
-        raise ValueError(f"{entry.filename!r} is of a format that streamgen does not write")
+        raise ValueError(f"{entry.filename!r} has a format that streamgen does not write")
     shape, order, dtype = read(file)
     if dtype.hasobject:
         raise ValueError(f"{entry.filename!r} holds objects")

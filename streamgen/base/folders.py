@@ -15,13 +15,14 @@ _TAKEN = "{} exists and {}; give a new name or remove it"
 
 @contextmanager
 def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
-    """A folder to fill, which becomes `target`, an absolute path, when the block ends without an error.
+    """Yield a new folder to fill. It becomes `target`, an absolute path, if the block ends without an error.
 
-    marks: files of which folders like this one have one. Where there is such a folder, before or by then, it
-    stays as it is if all that is written is in it, byte for byte.
+    marks: file names; every folder of this kind has at least one of them. If the target is such a folder
+    already, or becomes one during the block, it stays as it is, provided that it holds all written files with
+    the same bytes.
 
-    FileExistsError when the target exists and is not empty, OSError when it cannot be written. After an error
-    nothing is left, nor folders above the target that were made for it.
+    Raises FileExistsError if the target exists and is not empty, and OSError if it cannot be written. An
+    error leaves nothing behind, not even parent folders that were created for the target.
     """
     require_free(target, marks)
     created = [place for place in target.parents if not place.exists()]
@@ -38,7 +39,9 @@ def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
             if not require_free(target, marks):
                 raise
             if (other := _other(partial, target)) is not None:
-                raise FileExistsError(_TAKEN.format(target, f"has another {other}, or none")) from None
+                raise FileExistsError(
+                    _TAKEN.format(target, f"has no {other} with the same content")
+                ) from None
             shutil.rmtree(partial)
     except BaseException:
         if partial is not None:
@@ -50,8 +53,8 @@ def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
 
 
 def require_free(target: Path, marks: Collection[str] = ()) -> bool:
-    """Whether there is a folder already that may be the same as one to be written, as `new_folder` has it.
-    FileExistsError for a file, and for a folder with anything else in it."""
+    """Whether the target already is a folder with one of the `marks` (see `new_folder`), which may equal the
+    folder to be written. Raises FileExistsError for a file, and for any other folder that is not empty."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return False
     if not any((target / mark).is_file() for mark in marks):
@@ -60,7 +63,7 @@ def require_free(target: Path, marks: Collection[str] = ()) -> bool:
 
 
 def _other(new: Path, old: Path) -> Path | None:
-    """The first file of a folder that another folder does not have, or not with the same content."""
+    """The first file of the new folder that the old folder lacks or has with other content."""
     for place, _, names in sorted(os.walk(new)):
         for file in (Path(place, name) for name in sorted(names)):
             same = old / file.relative_to(new)
@@ -70,8 +73,8 @@ def _other(new: Path, old: Path) -> Path | None:
 
 
 def require_place(path: str | Path) -> Path:
-    """The path of a file to write. FileNotFoundError when its folder is not there, IsADirectoryError for a
-    folder."""
+    """The path of a file to write. Raises FileNotFoundError if its folder is missing, and IsADirectoryError
+    if the path is a folder."""
     place = Path(path)
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder; a file is needed")
@@ -82,8 +85,8 @@ def require_place(path: str | Path) -> Path:
 
 @contextmanager
 def new_file(target: Path) -> Iterator[BinaryIO]:
-    """A file to fill, which takes the place of `target` when the block ends without an error; else nothing is
-    left of it, and what was there stays. OSError when it cannot be written."""
+    """Yield a new file to fill. It replaces `target` if the block ends without an error. After an error the
+    new file is removed and `target` is unchanged. Raises OSError if the file cannot be written."""
     handle, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
     partial = Path(name)
     try:
@@ -97,7 +100,8 @@ def new_file(target: Path) -> Iterator[BinaryIO]:
 
 
 def folder_of(owner: object) -> Path:
-    """A temporary folder that lives as long as an object; forked processes leave it to their parent."""
+    """A temporary folder that is removed with `owner`. Forked processes do not remove it; only the process
+    that created it does."""
     place = Path(tempfile.mkdtemp(prefix="streamgen-"))
     weakref.finalize(owner, _remove, place, os.getpid())
     return place
@@ -110,14 +114,15 @@ def _remove(place: Path, maker: int) -> None:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder for the time of the block. OSError, with its place, when it cannot be written."""
+    """Yield a folder that is removed after the block. Raises OSError with its path if it cannot be
+    written."""
     with tempfile.TemporaryDirectory(prefix="streamgen-") as name, _named(Path(name).parent):
         yield Path(name)
 
 
 @contextmanager
 def _named(place: Path) -> Iterator[None]:
-    """An error of a file that is open, as of a full disk, does not know where that is: it is told."""
+    """Add a path to OSErrors without one. The error of a full disk, for example, does not name the file."""
     try:
         yield
     except OSError as error:

@@ -1,12 +1,13 @@
-"""The metadata of a GGUF file, without its tensors: names and values (source: ggml's specification of GGUF).
+"""Read the metadata of a GGUF file (names and values) without its tensors. Source: ggml's specification of
+GGUF.
 
-A file begins with "GGUF", a version (u32), the number of tensors and of fields (u64 each); then comes each
-field: its name, the type of its value (u32), the value. A string is its length (u64) and UTF-8; an array the
-type of its elements (u32), their number (u64) and the elements. All is little-endian; versions 2 and 3 are
-read.
+A file begins with "GGUF", the version (u32), the number of tensors and the number of fields (u64 each). The
+fields follow. A field is its name, the type of its value (u32) and the value. A string is its length (u64)
+and UTF-8 bytes. An array is the type of its elements (u32), their number (u64) and the elements. All numbers
+are little-endian. Versions 2 and 3 can be read.
 
-A vocabulary is 150,000 values: this takes 0.1 s, where the reader of the package gguf, which keeps a view of
-the file for each of them, takes three.
+A vocabulary has 150,000 values. This module reads them in 0.1 s. The reader of the package gguf keeps a view
+of the file for each value and takes 3 s.
 """
 
 import mmap
@@ -20,12 +21,12 @@ from streamgen.base.errors import CheckpointError
 
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
-# Types of numbers: as `struct` and `array` write them; bool is a byte.
+# Type codes of `struct` and `array` by type of number; a bool is a byte.
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
 def require_gguf(path: Path) -> None:
-    """CheckpointError for what is no file, or begins otherwise."""
+    """Raise CheckpointError if the file is missing or does not begin with the magic of GGUF."""
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no such file")
     with path.open("rb") as file:
@@ -35,7 +36,8 @@ def require_gguf(path: Path) -> None:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Values by name: numbers, strings and lists. CheckpointError says what is wrong with a file."""
+    """Values by name: numbers, strings and lists. Raises CheckpointError with the reason if the file cannot
+    be read."""
     require_gguf(path)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
@@ -45,7 +47,8 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 class _Cursor:
-    """What follows the magic; struct.error or ValueError where the file ends or makes no sense."""
+    """A position in a file, at first behind the magic. Reading raises struct.error or ValueError if the file
+    ends too early or has an illegal value."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
@@ -54,7 +57,7 @@ class _Cursor:
     def all(self) -> dict[str, Any]:
         version, _, count = (self._number(code) for code in "IQQ")
         if version not in VERSIONS:
-            raise ValueError(f"the version is {version}; 2 and 3 can be read")
+            raise ValueError(f"the version is {version}; versions 2 and 3 can be read")
         return {self._string(): self._value(self._number("I")) for _ in range(count)}
 
     def _value(self, kind: int) -> Any:
@@ -67,7 +70,7 @@ class _Cursor:
     def _array(self) -> list[Any]:
         kind, count = self._number("I"), self._number("Q")
         if kind == ARRAY:
-            raise ValueError("an array of arrays")
+            raise ValueError("it has an array of arrays")
         if kind == STRING:
             return [self._string() for _ in range(count)]
         code = _code(kind)
@@ -88,7 +91,7 @@ class _Cursor:
     def _bytes(self, size: int) -> bytes:
         end = self._at + size
         if end > len(self._data):
-            raise ValueError(f"byte {end} is needed, the file has {len(self._data)}")
+            raise ValueError(f"byte {end} is needed; the file has {len(self._data)} bytes")
         start, self._at = self._at, end
         return self._data[start:end]
 

@@ -1,10 +1,10 @@
-"""What takes long says what it does: callbacks for whoever waits, and for whoever wants to see each pass.
+"""Progress of long steps: callbacks that report it, and a display on standard error.
 
-On a terminal every step is a row with a bar, its time and the time left, below what standard output writes
-there. The row is gone when the step is. In a log a step that takes more than two seconds is a line now and
+On a terminal every step is a row with a bar, its time and the time left, below the text of standard output.
+The row disappears when the step ends. In a log, a step that takes more than two seconds prints a line now and
 then. The time left follows from the count in the message ("compiled 3 of 17 files", "12 of at least 40
-cycles"); of a step that counts nothing, from its last time on this machine, by the MB where the message has
-them ("translating 6.0 MB").
+cycles"). For a step without a count it follows from the time that the step last took on this machine, per MB
+if the message has a size ("translating 6.0 MB").
 """
 
 import atexit
@@ -25,19 +25,19 @@ from streamgen.base.screen import Above, above
 from streamgen.base.wording import duration
 
 Progress = Callable[[str], None]
-"""Told what is being done, in a few words; an empty text means that nothing is, for now."""
+"""Called with a short description of the current step, or with an empty text when no step is running."""
 
 PASSES = (
     *("import", "quantise", "explore", "schedule", "bind", "steer"),
     *("forks", "converters", "place", "size", "emit"),
 )
-"""The passes of the compiler, in order; those from `explore` on once for each group."""
+"""The passes of the compiler, in order. The passes from `explore` on run once for each group."""
 
 After = Callable[[str, Any], None]
-"""Told what each pass has made, when it has: its name in `PASSES`, and a value whose str is for people."""
+"""Called after each pass with its name in `PASSES` and its result. The str of the result is for people."""
 
 Counted = Callable[[str, int, int], None]
-"""Told by a pass that takes long what it does, how many of them are done, and of how many."""
+"""Called by a long pass with the name of its items, the number of items done and the number of all items."""
 
 FIRST = 2.0  # seconds after which a log has a line about a step
 _TICK = 0.5
@@ -47,18 +47,20 @@ _SIZE = re.compile(r"\b\d+\.\d (?=MB\b)")
 
 
 def step(number: int, steps: int, message: str) -> str:
-    """A message that also says how many steps there are."""
+    """The message with the number of the step and the number of all steps."""
     return f"step {number} of {steps}: {message}"
 
 
 def terminal_progress() -> Progress:
-    """Show each step on standard error: as a row on a terminal, else in lines of those that take long."""
+    """A `Progress` that shows each step on standard error: as a row on a terminal, and elsewhere as lines for
+    the steps that take long."""
     return _Teller()
 
 
 @contextmanager
 def told(progress: Progress | None) -> Iterator[Progress]:
-    """Whom to tell, by default `terminal_progress()`; at the end, also of an error, that nothing is done."""
+    """Yield the given `Progress`, by default `terminal_progress()`. When the block ends, even with an error,
+    the progress is called with an empty text."""
     tell = progress or terminal_progress()
     with above() if progress is None else nullcontext():
         try:
@@ -68,7 +70,7 @@ def told(progress: Progress | None) -> Iterator[Progress]:
 
 
 class _Teller:
-    """Messages of one who works. Those that differ in numbers alone are of one step."""
+    """A `Progress` of one task. Messages that differ only in numbers belong to the same step."""
 
     def __init__(self) -> None:
         self._message, self._task = "", bars.TaskID(0)
@@ -88,16 +90,16 @@ class _Teller:
 
 
 class _Display(bars.Progress):
-    """The steps of all who tell, on standard error."""
+    """The steps of all tasks, on standard error."""
 
     changes = threading.RLock()
-    """Held while steps begin and end, of all who tell."""
+    """Held while a step of any task begins or ends."""
     above: Above | None = None
     _shared: "_Display | None" = None
 
     @classmethod
     def shared(cls) -> "_Display":
-        """The display that is on; a new one when the last step of the one before has ended."""
+        """The current display, or a new one if all steps have ended."""
         if cls._shared is None:
             cls._shared = cls()
         return cls._shared
@@ -127,21 +129,22 @@ class _Display(bars.Progress):
         if not live:
             threading.Thread(target=self._watch, daemon=True).start()
         self.start()
-        atexit.register(self.stop)  # which gives the terminal its cursor back
+        atexit.register(self.stop)  # stop shows the cursor of the terminal again
 
     def begin(self, message: str, done: int, goal: int | None) -> bars.TaskID:
         """Show a step."""
         return self.add_task(message, completed=done, total=goal, due=FIRST)
 
     def count(self, step: bars.TaskID, message: str, done: int, goal: int | None) -> None:
-        """A step has gone on; one that counts anew begins anew."""
+        """Update a step. If its count starts again, its time does too."""
         if done < self._tasks[step].completed:
             self.reset(step, total=goal, completed=done, description=message)
         else:
             self.update(step, description=message, total=goal, completed=done)
 
     def end(self, step: bars.TaskID) -> None:
-        """Say how long a step took, where a line said that it was on. The last one ends the display."""
+        """End a step. Print its time if a line about it was printed before. The end of the last step ends the
+        display."""
         task = self._tasks[step]
         seconds = task.elapsed or 0.0
         if task.total is None and seconds >= FIRST:
@@ -165,13 +168,14 @@ class _Display(bars.Progress):
         self._block.close()
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """The line of standard output that has not ended, and the steps."""
+        """The unfinished line of standard output, then the steps."""
         if self.above is not None and self.above.line:
             yield Text(self.above.line, no_wrap=True, overflow="ignore")
         yield from super().get_renderables()
 
     def report(self) -> None:
-        """A line about each step for which one is due: after twice the time of its last one, or 8 s later."""
+        """Print a line about each step whose next line is due. It is due at twice the time of the last line,
+        and at least 8 s after it."""
         with self.changes:
             for task in self.tasks:
                 if (seconds := task.elapsed or 0.0) >= task.fields["due"]:
@@ -185,7 +189,7 @@ class _Display(bars.Progress):
 
 
 class _Left(bars.ProgressColumn):
-    """About how long a step will still take."""
+    """A column with the estimated time left of a step."""
 
     def render(self, task: bars.Task) -> Text:
         left = _left(task)
@@ -198,7 +202,7 @@ def _print(line: str) -> None:
 
 
 def _left(task: bars.Task) -> str | None:
-    """By the count, or by the time that the step took when it was last seen to end."""
+    """Estimated time left: from the count, or from the time that the step last took on this machine."""
     if task.total is not None:
         seconds = task.time_remaining
     else:
@@ -209,7 +213,7 @@ def _left(task: bars.Task) -> str | None:
 
 
 def _sized(message: str) -> tuple[str, float]:
-    """The name of a step, without the MB that it says, and these."""
+    """The name of a step without its size in MB, and the size; 1.0 if the message has no size."""
     size = _SIZE.search(message)
     return (_SIZE.sub("", message), max(float(size[0]), 0.1)) if size else (message, 1.0)
 

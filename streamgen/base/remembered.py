@@ -1,4 +1,4 @@
-"""Numbers measured on this machine, such as the seconds of a step, kept for the next time."""
+"""Numbers measured on this machine, such as the seconds of a step, kept between runs."""
 
 import json
 from contextlib import suppress
@@ -9,17 +9,17 @@ from platformdirs import user_cache_path
 
 from streamgen.base.folders import new_file
 
-_KEPT = 200  # numbers; those measured the longest ago go first
+_KEPT = 200  # numbers; the oldest ones are dropped first
 
 
 def remembered(name: str) -> float | None:
-    """The number that was last kept under a name; None when there is none."""
+    """The number last kept under this name; None if there is none."""
     value = _all().get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def remember(name: str, value: float) -> None:
-    """Keep a number; where it cannot be written, the next time has none."""
+    """Keep a number. If it cannot be written, it is not kept, and no error is raised."""
     numbers = _all()
     numbers.pop(name, None)
     numbers[name] = round(value, 3)

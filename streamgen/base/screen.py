@@ -1,4 +1,4 @@
-"""Standard output on the terminal that also shows progress: its text stays, the progress stands below it."""
+"""Standard output on a terminal that also shows progress. The text stays; the progress is below it."""
 
 import os
 import sys
@@ -13,10 +13,10 @@ from rich.text import Text
 
 
 class Above:
-    """A standard output whose text goes above what a rich `Progress` shows on the same terminal.
+    """A standard output that writes its text above a rich `Progress` on the same terminal.
 
-    line: what has come of a line that has not ended, as of a text that comes word by word. It is the first
-    row of what is shown; what fills a row of the terminal is written above it.
+    line: the unfinished line, as when a text comes word by word. The progress shows it as its first row.
+    Parts of the line that fill a row of the terminal are written above.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -32,7 +32,7 @@ class Above:
         *rows, self.line = chop_cells(rest, self._console.width) or [""]
         if self._display is None:
             return int(self._stream.write(text))
-        # the last of the rows has no line end: the terminal itself goes on in the next row
+        # the last row has no line end, because the terminal continues in the next row by itself
         if whole := "".join(f"{line}\n" for line in lines) + "".join(rows):
             self._display.console.print(Text(whole), end="", soft_wrap=True)
         else:
@@ -40,7 +40,7 @@ class Above:
         return len(text)
 
     def show(self, display: Progress | None) -> None:
-        """Give the line that has not ended to a display, or with None back to the stream."""
+        """Show the unfinished line in a display; None: write it to the stream."""
         self._display = display
         self._stream.write("\r\033[K" if display else self.line)
         self._stream.flush()
@@ -48,7 +48,7 @@ class Above:
 
 @contextmanager
 def above() -> Iterator[None]:
-    """In the block standard output is an `Above`, where it is the terminal of standard error."""
+    """Replace standard output by an `Above` for the block, if it is the same terminal as standard error."""
     stream = sys.stdout
     if isinstance(stream, Above) or not _one_terminal():
         yield
@@ -64,5 +64,5 @@ def _one_terminal() -> bool:
     """Whether standard output and standard error are the same terminal."""
     try:
         return sys.stdout.isatty() and os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
-    except (AttributeError, OSError, ValueError):  # closed, or no file of the system
+    except (AttributeError, OSError, ValueError):  # closed, or not a file of the system
         return False

@@ -1,4 +1,4 @@
-"""Tables for terminals: no wider than the terminal, numbers to the right, nothing cut off."""
+"""Tables for terminals: no wider than the terminal, with numbers aligned right and nothing cut off."""
 
 import io
 import shutil
@@ -12,14 +12,14 @@ WIDTH = 110  # where there is no terminal
 
 
 def width_of(width: int | None = None) -> int:
-    """Characters of a line: those asked for, or those of the terminal, or 110."""
+    """Characters of a line: `width` if given, else the width of the terminal, else 110."""
     return width or shutil.get_terminal_size((WIDTH, 24)).columns
 
 
 def table(*titles: str, texts: int = 1, lines: bool = True) -> Table:
-    """A table without rows. texts: of so many columns, the first ones, the text begins at the left and goes
-    on in the next line where it is too long; numbers end at the right and stay whole,
-    in several lines where there are several in a cell. lines: one stands below the titles."""
+    """A table without rows. texts: number of columns of text, which come first. Text is aligned left and
+    wrapped. All other columns hold numbers, which are aligned right and never split; several numbers in a
+    cell may take several lines. lines: draw a line below the titles."""
     empty = Table(box=box.SIMPLE_HEAD if lines else None, pad_edge=False)
     for number, title in enumerate(titles):
         if number < texts:
@@ -30,7 +30,7 @@ def table(*titles: str, texts: int = 1, lines: bool = True) -> Table:
 
 
 def rendered(parts: Iterable[str | Table], width: int | None = None) -> str:
-    """Lines of at most `width` characters (`width_of`), without spaces at their ends."""
+    """Texts and tables as lines of at most `width` characters (`width_of`), without trailing spaces."""
     console = Console(file=io.StringIO(), width=width_of(width))
     for part in parts:
         if isinstance(part, Table):
@@ -40,8 +40,8 @@ def rendered(parts: Iterable[str | Table], width: int | None = None) -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
-def _keep_numbers(made: Table) -> None:
-    """No column of numbers becomes narrower than the longest word in it."""
-    for column in made.columns:
+def _keep_numbers(table: Table) -> None:
+    """Make every column of numbers at least as wide as its longest word."""
+    for column in table.columns:
         if column.justify == "right":
             column.min_width = max(len(word) for cell in column.cells for word in f"{cell} -".split())

@@ -1,4 +1,4 @@
-"""Work on all processors: that of numpy, of C and of files, which leave the interpreter to others."""
+"""Run work on all processors. This helps with numpy, C code and files, which release the interpreter."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -10,11 +10,11 @@ _R = TypeVar("_R")
 
 
 def workers() -> ThreadPoolExecutor:
-    """A thread for each processor."""
+    """A pool with one thread for each processor."""
     return ThreadPoolExecutor(os.cpu_count())
 
 
 def side_by_side(do: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-    """What is done for each of some items, in their order; raises what the first one raises that fails."""
+    """The results of `do` for all items, in their order. Raises the error of the first item that fails."""
     with workers() as pool:
         return list(pool.map(do, items))

@@ -1,6 +1,6 @@
-"""Threads take turns: what they share (tracers of torch, Yosys, a device) serves one of them at a time.
+"""Locks for resources that one thread at a time can use: tracers of torch, Yosys, a device.
 
-Another thread waits, so that several may call `compile` or one accelerator side by side.
+Other threads wait, so several threads may call `compile` or the same accelerator.
 """
 
 import functools
@@ -10,14 +10,14 @@ from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Turn = threading.RLock
-"""Held by the thread whose turn it is, which may take it again."""
+"""The lock of a resource. The thread that holds it may take it again."""
 
 _COMPILERS = Turn()
 
 
 def one_at_a_time(function: Function) -> Function:
-    """A function that no two threads are in, nor in others of this kind: tracing a module and converting
-    Verilog change what belongs to the whole process."""
+    """Decorate functions so that only one thread at a time runs any of them. Tracing a module and converting
+    to Verilog change state of the whole process."""
 
     @functools.wraps(function)
     def alone(*given: Any, **named: Any) -> Any:
@@ -28,7 +28,8 @@ def one_at_a_time(function: Function) -> Function:
 
 
 def in_turn(method: Function) -> Function:
-    """A method that one thread at a time is in, of one object, whose attribute `turn` is a `Turn`."""
+    """Decorate methods so that only one thread at a time runs any of them on the same object. The object has
+    a `Turn` in its attribute `turn`."""
 
     @functools.wraps(method)
     def alone(self: Any, *given: Any, **named: Any) -> Any:

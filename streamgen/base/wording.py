@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 token`, `1,024 tokens`. plural: where it is not the noun with an s."""
+    """`1 token`, `1,024 tokens`. plural: plural of the noun, if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def alternatives(names: Iterable[str]) -> str:
-    """Names as a message lists what is allowed: 'a', 'b' or 'c'."""
-    *first, last = map(repr, names)
+def alternatives(values: Iterable[object]) -> str:
+    """Values as a list of alternatives in a message: 'a', 'b' or 'c'; 1, 2 or 4."""
+    *first, last = map(repr, values)
     return f"{', '.join(first)} or {last}" if first else last

@@ -1,1 +1,1 @@
-"""From a graph of operations to an emitted design, pass by pass."""
+"""The passes from a graph of operations to an emitted design."""

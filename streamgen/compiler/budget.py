@@ -1,7 +1,7 @@
-"""What a design may take: decided once, from what the user asks for and how large the model is.
+"""The budget of a design: decided once, from the user's configuration and the size of the model.
 
-`budget_of` makes the decision; every pass reads its `Budget` and none the user's configuration. A part of a
-design gets a share: `dataclasses.replace(budget, multipliers=256)`.
+`budget_of` makes the decision. Every pass reads the `Budget`, and no pass reads the user's configuration. A
+part of a design gets a share of the budget: `dataclasses.replace(budget, multipliers=256)`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,18 +13,18 @@ from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.platform.boards import Board, Channel
 
-HELD = 8  # the part of block and ultra RAM that holds may take: the eighth
-CYCLES = 512  # that the products of a token may take in a small model
+HELD = 8  # holds may take 1 / HELD of the block and ultra RAM
+CYCLES = 512  # most cycles that the products of a token take in a small model
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
     """The budgets of one accelerator, and the factors that the user fixes.
 
-    board: with the share of it that the design may fill. memory: a channel at the clock of the design.
-    multipliers, channels, converter_bits, hold_bits: the most that the design may have. Of the factors None
-    means that the compiler chooses; `CompileConfig` describes each. capped: whether the user gave the
-    multipliers. context: positions of a text, 0 where nothing depends on them.
+    board: the board with the share that the design may fill. memory: a memory channel at the clock of the
+    design. multipliers, channels, converter_bits, hold_bits: upper limits. capped: whether the user gave
+    `multipliers`. context: positions of a text; 0 if the model does not depend on positions. The other fields
+    are factors, which `CompileConfig` describes; None means that the compiler chooses.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Budget:
 
 
 def budget_of(config: CompileConfig, model: LogicalGraph | None = None) -> Budget:
-    """The budgets of a quantised model, or of a graph of kernels. ValueError for factors that no part of the
-    design has."""
+    """The budgets of a quantised model; without a model, those of a graph of kernels. Raises ValueError for
+    factors that no part of the design has."""
     board = config.card
     policy = "spatial" if model is None else policy_of(model, config)
     _require_taken(policy, config)
@@ -86,56 +86,60 @@ def budget_of(config: CompileConfig, model: LogicalGraph | None = None) -> Budge
 
 
 def is_network(model: LogicalGraph) -> bool:
-    """Whether it is nothing but matmuls and elementwise operations: every value can lie in memory."""
+    """Whether a model has only matmuls and elementwise operations, so that every value can lie in memory."""
     ops = [operation.op for operation in model.operations]
     return all(op.matmul is not None or op.elementwise is not None or op.is_constant for op in ops)
 
 
 def policy_of(model: LogicalGraph, config: CompileConfig) -> str:
-    """The policy that is asked for; by default networks are spatial and all others shared."""
+    """The configured policy. The default is "spatial" for networks and "shared" for all other models."""
     return config.policy or ("spatial" if is_network(model) else "shared")
 
 
 def require_cache(model: LogicalGraph, config: CompileConfig) -> None:
-    """ValueError for factors of a cache where a model has none."""
+    """Raise ValueError for cache options of a model without a cache."""
     if any(True for _ in cached_attentions(model)):
         return
     for name in ("attention_lanes", "cache_channels"):
         if (asked := getattr(config, name)) is not None:
             raise ValueError(
-                f"CompileConfig.{name} is {asked}; {model.name!r} keeps no keys and values in a cache, and "
-                "nothing else takes it. Leave it out"
+                f"CompileConfig.{name} is {asked}, but {model.name!r} has no cache of keys and values, so "
+                "the option has no effect. Leave it out"
             )
 
 
 def cached_attentions(model: LogicalGraph) -> Iterator[AttentionHeads]:
     """The attentions of a model that read a cache."""
-    kept = {value for one in model.operations if one.op.keeps_state for value in one.values}
-    for one in model.operations:
-        for layer in one.op.layers:
+    kept = {value for operation in model.operations if operation.op.keeps_state for value in operation.values}
+    for operation in model.operations:
+        for layer in operation.op.layers:
             yield from cached_attentions(layer)
-        if (attention := one.op.attention) is not None and one.inputs[1] in kept:
+        if (attention := operation.op.attention) is not None and operation.inputs[1] in kept:
             yield attention
 
 
 def _require_taken(policy: str, config: CompileConfig) -> None:
-    """ValueError for factors that a policy has no use for."""
+    """Raise ValueError for factors that have no effect under a policy."""
     if policy == "spatial" and config.n_lanes is not None:
         raise ValueError(
-            f"CompileConfig.n_lanes is {config.n_lanes}; a design whose policy is 'spatial' has no engine. "
-            "Name matmuls and their rows in CompileConfig.fixed, or take the policy 'shared' or 'mixed'"
+            f"CompileConfig.n_lanes is {config.n_lanes}, but a design with the policy 'spatial' has no "
+            "engine. Give rows to matmuls in CompileConfig.fixed, or use the policy 'shared' or 'mixed'"
         )
     if policy == "shared" and config.token_lanes is not None:
         raise ValueError(
-            f"CompileConfig.token_lanes is {config.token_lanes}; in a design whose policy is 'shared' all "
-            "matmuls are the engine's, which takes token after token. Take the policy 'spatial'"
+            f"CompileConfig.token_lanes is {config.token_lanes}, but with the policy 'shared' one engine "
+            "computes all matmuls, one token at a time. Use the policy 'spatial'"
         )
 
 
 def multipliers_of(model: LogicalGraph, config: CompileConfig) -> int:
-    """The user's multipliers, or the least power of two with which the products of a token take at most
-    `CYCLES`, where each multiplier has one every cycle; at least what every matmul, or an engine of two
-    columns, needs; at most 1,024. Factors that the user fixes may ask for more, so with them it is 1,024."""
+    """The limit on multipliers.
+
+    If the user gave a limit, that one. Otherwise the smallest power of two with which the products of a token
+    take at most `CYCLES` cycles, if each multiplier computes one product per cycle. It is at least 32 for
+    each matmul, or for each of two columns of an engine, and at most 1,024. Factors that the user fixes may
+    need more, so with such factors it is 1,024.
+    """
     if config.multipliers is not None or config.fixed or config.n_lanes or config.token_lanes:
         return config.most_multipliers
     extents = [matmul.extents for _, matmul in model.matmuls()]

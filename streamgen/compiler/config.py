@@ -16,9 +16,9 @@ from streamgen.numbers.quantisation import Numbers
 from streamgen.numbers.weights import BYTES, FORMATS
 from streamgen.platform.boards import DEFAULT_BOARD, Board, Channel, board_of
 
-MULTIPLIERS = 1024  # of a model that is not small
-MOST_TOKENS = 1 << 24  # of a pass and of a context: what a register holds, with room for addresses
-VECTOR_LANES = (1, 2, 4, 8, 16, 32)  # elements a cycle of what is no matmul, up to the group of a quantiser
+MULTIPLIERS = 1024  # default limit for a model that is not small
+MOST_TOKENS = 1 << 24  # largest pass and context that the registers hold, with room for addresses
+VECTOR_LANES = (1, 2, 4, 8, 16, 32)  # elements per cycle outside of matmuls, up to a group of a quantiser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,13 +129,13 @@ class CompileConfig:
         object.__setattr__(self, "board", _known(self.board))
         most = board_of(self.board).hbm.channels
         for name, law, holds in (
-            ("name", "a Verilog identifier, no keyword and no pin of a kernel", _is_free(self.name)),
+            ("name", "a Verilog identifier, and not a keyword or a pin of a kernel", _is_free(self.name)),
             ("max_tokens", "1 to 2^24", 1 <= self.max_tokens <= MOST_TOKENS),
             ("context", "1 to 2^24", 1 <= self.context <= MOST_TOKENS),
             ("multipliers", "None or at least 32", self.multipliers is None or self.multipliers >= 32),
             ("channels", f"1 to {most}", 1 <= self.channels <= most),
             ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
-            ("fill", "None or above 0, up to 1", self.fill is None or 0 < self.fill <= 1),
+            ("fill", "None, or above 0 and at most 1", self.fill is None or 0 < self.fill <= 1),
             (
                 "policy",
                 "None, 'spatial', 'shared' or 'mixed'",
@@ -165,22 +165,26 @@ class CompileConfig:
             ("sizing", "'conservative' or 'normal'", self.sizing in ("conservative", "normal")),
         ):
             if not holds:
-                raise ValueError(f"CompileConfig.{name} is {getattr(self, name)!r}; allowed is {law}")
+                raise ValueError(f"CompileConfig.{name} is {getattr(self, name)!r}; it must be {law}")
         if not isinstance(self.formats, Mapping):
             raise TypeError(
                 f"CompileConfig.formats is {self.formats!r}; a mapping from layers to formats is needed"
             )
         if wrong := [layer for layer in self.formats if not isinstance(layer, str)]:
-            raise TypeError(f"CompileConfig.formats names {wrong[0]!r}; a text is needed, a layer's path")
+            raise TypeError(
+                f"CompileConfig.formats has the key {wrong[0]!r}; the path of a layer as a string is needed"
+            )
         _check_fixed(self.fixed)
-        # copies: what the caller does to its own mappings later changes nothing here
+        # copies, so that later changes of the caller's mappings have no effect here
         object.__setattr__(self, "fixed", {layer: dict(factors) for layer, factors in self.fixed.items()})
         object.__setattr__(self, "formats", dict(self.formats))
-        self.numbers(False)  # which checks the formats
+        self.numbers(False)  # checks the formats
 
     def numbers(self, language: bool) -> Numbers:
-        """The numbers that the accelerator of a language model, or of another module, computes with."""
-        head = {"logits": self.head, "head": self.head} if language else {}  # the latter is soft-capped
+        """The number formats of an accelerator. language: whether the model is a language model."""
+        head = (
+            {"logits": self.head, "head": self.head} if language else {}
+        )  # "head" if logits are soft-capped
         return Numbers(
             weights=self.weights,
             by_layer={**self.formats, **head},
@@ -193,12 +197,12 @@ class CompileConfig:
 
     @property
     def most_multipliers(self) -> int:
-        """The budget of multipliers, of which a small model takes a part."""
+        """Limit on multipliers; a small model gets fewer."""
         return MULTIPLIERS if self.multipliers is None else self.multipliers
 
     @property
     def card(self) -> Board:
-        """The board, also where it is given by name, with the share of it that the design may fill."""
+        """The board, even if `board` is a name, with the share that the design may fill."""
         board = board_of(self.board)
         return board if self.fill is None else replace(board, fill=self.fill)
 
@@ -212,7 +216,8 @@ class CompileConfig:
 
 
 def checked_config(given: Any, **defaults: Any) -> CompileConfig:
-    """What a user gives as a configuration; `defaults` where it is None. TypeError for anything else."""
+    """The given configuration; a configuration with these `defaults` if it is None. Raises TypeError for any
+    other value."""
     if given is None:
         return CompileConfig(**defaults)
     if not isinstance(given, CompileConfig):
@@ -226,10 +231,10 @@ _PINS = re.compile(r"ap_clk|ap_rst_n|interrupt|[ms]_axi_.*")
 
 
 def _is_free(name: str) -> bool:
-    """Whether a module can be called so."""
+    """Whether a module may have this name."""
     if not (name.isidentifier() and name.isascii()) or _PINS.fullmatch(name):
         return False
-    # late: a host of a board makes no config
+    # imported late, because a host with a board makes no configuration
     from pygments.lexers.hdl import SystemVerilogLexer  # type: ignore[import-untyped]
     from pygments.token import Keyword  # type: ignore[import-untyped]
 
@@ -237,19 +242,25 @@ def _is_free(name: str) -> bool:
     return kind not in Keyword
 
 
-_PLAIN = {bool: "True or False", int: "an integer", float: "a finite number", str: "a text", NoneType: "None"}
+_PLAIN = {
+    bool: "True or False",
+    int: "an integer",
+    float: "a finite number",
+    str: "a string",
+    NoneType: "None",
+}
 
 
 @cache
 def _plain_fields() -> dict[str, tuple[type, ...]]:
-    """The types of the fields that are nothing but numbers and texts."""
+    """The types of the fields that are numbers, strings or None."""
     hints = get_type_hints(CompileConfig).items()
-    found = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints}
-    return {name: kinds for name, kinds in found.items() if _PLAIN.keys() >= set(kinds)}
+    by_name = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints}
+    return {name: kinds for name, kinds in by_name.items() if _PLAIN.keys() >= set(kinds)}
 
 
 def _plain(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
-    """The value as Python's own type, also where it is numpy's. TypeError when it is of another type."""
+    """The value as a Python type, also for numpy types. Raises TypeError for a value of any other type."""
     if isinstance(value, bool | np.bool_):
         if bool in kinds:
             return bool(value)
@@ -264,12 +275,13 @@ def _plain(name: str, value: Any, kinds: tuple[type, ...]) -> Any:
 
 
 def _known(board: str | Board) -> str | Board:
-    """The board, restored where a file has kept it. ValueError that names the field for what is none."""
+    """The board; a value that was read from a file becomes a `Board` again. Raises ValueError with the name
+    of the field if there is no such board."""
     try:
-        found = board_of(board)
+        restored = board_of(board)
     except ValueError as error:
         raise ValueError(f"CompileConfig.board: {error}") from error
-    return board if isinstance(board, str) else found
+    return board if isinstance(board, str) else restored
 
 
 def _power_of_two_or_none(value: int | None) -> bool:
@@ -277,7 +289,7 @@ def _power_of_two_or_none(value: int | None) -> bool:
 
 
 def _check_fixed(fixed: Mapping[str, Mapping[str, int]]) -> None:
-    """TypeError or ValueError unless every factor of every layer is a positive integer."""
+    """Raise TypeError or ValueError unless every factor of every layer is a positive integer."""
     if not isinstance(fixed, Mapping):
         raise TypeError(f"CompileConfig.fixed is {fixed!r}; a mapping from layers to factors is needed")
     for layer, factors in fixed.items():
@@ -289,5 +301,5 @@ def _check_fixed(fixed: Mapping[str, Mapping[str, int]]) -> None:
             if type(value) is not int or value < 1:
                 raise ValueError(
                     f"CompileConfig.fixed[{layer!r}][{factor!r}] is {value!r}; "
-                    "allowed is an integer of at least 1"
+                    "it must be an integer of at least 1"
                 )

@@ -16,18 +16,18 @@ Channels = Mapping[int, Mapping[str, int]]
 
 def channel_bytes(buffers: Iterable[Buffer]) -> dict[int, dict[str, int]]:
     """Bytes by channel and by role of the buffer. Channels are sorted."""
-    found: dict[int, dict[str, int]] = {}
+    channels: dict[int, dict[str, int]] = {}
     for buffer in buffers:
-        by_role = found.setdefault(buffer.channel, {})
+        by_role = channels.setdefault(buffer.channel, {})
         by_role[buffer.role] = by_role.get(buffer.role, 0) + buffer.bytes
-    return dict(sorted(found.items()))
+    return dict(sorted(channels.items()))
 
 
 def channel_table(channels: Channels, room: int) -> Table:
     """A table of bytes by channel. Equal neighbouring channels share a line. room: bytes of one channel."""
     used = {role for by_role in channels.values() for role in by_role}
     uses = {title: roles for title, roles in USES.items() if used.intersection(roles)}
-    made = table("channel", *uses, "all", f"% of {room:,}")
+    channels_table = table("channel", *uses, "all", f"% of {room:,}")
     runs: list[list[int]] = []
     for channel, by_role in channels.items():
         if runs and _alike(channels[runs[-1][0]], by_role):
@@ -42,8 +42,8 @@ def channel_table(channels: Channels, room: int) -> Table:
             for roles in uses.values()
         ]
         sums = [sum(by_role.values()) for by_role in several]
-        made.add_row(name, *cells, spread(sums), f"{100 * max(sums) / room:.1f}")
-    return made
+        channels_table.add_row(name, *cells, spread(sums), f"{100 * max(sums) / room:.1f}")
+    return channels_table
 
 
 def _alike(a: Mapping[str, int], b: Mapping[str, int]) -> bool:

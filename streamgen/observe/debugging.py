@@ -87,8 +87,8 @@ class Debugging:
         if self._recorder is not None:
             watches.append(self._recorder.observe)
         if self._profiler is not None:
-            one = program().graph.phases == 1
-            names = (execution.manifest.top,) if one else tuple(units)
+            single_phase = program().graph.phases == 1
+            names = (execution.manifest.top,) if single_phase else tuple(units)
             watches.append(self._profiler.observer(program(), names, execution))
         if self._probe is not None:
             watches.append(self._probe.observer(program(), execution.manifest))

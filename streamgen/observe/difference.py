@@ -125,8 +125,8 @@ class Expectation:
         """The first wrong element of an output in memory whose tokens were right."""
         stream = stream_of(info, tiles)
         layout = MemoryLayout.of(stream)
-        one, two = np.frombuffer(expected, np.uint8), np.frombuffer(seen, np.uint8)
-        byte = int(np.flatnonzero(one != two)[0])
+        expected_bytes, seen_bytes = np.frombuffer(expected, np.uint8), np.frombuffer(seen, np.uint8)
+        byte = int(np.flatnonzero(expected_bytes != seen_bytes)[0])
         token, bit = divmod(8 * byte, layout.token_slot)
         number = bit // layout.element_slot
         inside = token < stream.token_count and number < prod(stream.element_shape)
@@ -135,7 +135,7 @@ class Expectation:
             kind="output", place=info.name, node=node, run=self.number, cycle=None, token=token,
             tokens=stream.token_count, dtype=stream.dtype,
             element=_place(stream, token, number) if inside else None,
-            expected=_word(one, byte, stream.dtype), seen=_word(two, byte, stream.dtype),
+            expected=_word(expected_bytes, byte, stream.dtype), seen=_word(seen_bytes, byte, stream.dtype),
             verdict=f"all edges are right; {self._kind(node)} wrote the memory",
         )  # fmt: skip
 
@@ -180,24 +180,26 @@ def _compare(
 ) -> tuple[tuple[int, ...], str, str]:
     """The first element in which two tokens differ, its index in the tensor, and both values."""
     if formats.is_mx(itensor.dtype):
-        element, one, two = _compare_groups(itensor, expected, seen)
+        element, expected_value, seen_value = _compare_groups(itensor, expected, seen)
     else:
         tokens = [formats.decode(itensor.dtype, t[None], itensor.element_shape)[0] for t in (expected, seen)]
         bits = [np.ascontiguousarray(t).reshape(-1, 1).view(np.uint8) for t in tokens]
         element = int(np.flatnonzero((bits[0] != bits[1]).any(axis=1))[0])
-        one, two = (str(t.flat[element]) for t in tokens)
-        if one == two:  # NaNs of different bits
-            one, two = (f"{one} ({b[element, ::-1].tobytes().hex()})" for b in bits)
-    return _place(itensor, token, element), one, two
+        expected_value, seen_value = (str(t.flat[element]) for t in tokens)
+        if expected_value == seen_value:  # NaNs of different bits
+            expected_value, seen_value = (
+                f"{expected_value} ({b[element, ::-1].tobytes().hex()})" for b in bits
+            )
+    return _place(itensor, token, element), expected_value, seen_value
 
 
 def _compare_groups(itensor: ITensor, expected: np.ndarray, seen: np.ndarray) -> tuple[int, str, str]:
     """Number of the first element of groups of codes that differs, both codes, or shifts, or group sums."""
     groups = prod(itensor.element_shape) // formats.MX_GROUP
-    one, two = expected.reshape(groups, -1), seen.reshape(groups, -1)
-    group = int(np.flatnonzero((one != two).any(axis=1))[0])
-    byte = int(np.flatnonzero(one[group] != two[group])[0])
-    pair = (one[group], two[group])
+    expected_groups, seen_groups = expected.reshape(groups, -1), seen.reshape(groups, -1)
+    group = int(np.flatnonzero((expected_groups != seen_groups).any(axis=1))[0])
+    byte = int(np.flatnonzero(expected_groups[group] != seen_groups[group])[0])
+    pair = (expected_groups[group], seen_groups[group])
     start = group * formats.MX_GROUP
     if byte < formats.MX_GROUP:
         codes = [str(part.view(np.int8)[byte]) for part in pair]

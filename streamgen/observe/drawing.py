@@ -131,12 +131,12 @@ def role_of(node: Node) -> str:
 
 def _streams(graph: Graph, of_node: Mapping[str, str], prefix: str) -> Iterator[Wire]:
     """One arrow for edges between the same boxes whose ports differ only in their numbers."""
-    found: dict[tuple[str, ...], list[Edge]] = {}
+    by_ends: dict[tuple[str, ...], list[Edge]] = {}
     for edge in graph.edges:
         ends = (edge.source, edge.target)
         ports = (re.sub(r"\d+", "#", port.name) for port in ends)
-        found.setdefault((*(of_node[port.node] for port in ends), *ports, str(edge.back)), []).append(edge)
-    for number, ((source, target, *_), edges) in enumerate(found.items()):
+        by_ends.setdefault((*(of_node[port.node] for port in ends), *ports, str(edge.back)), []).append(edge)
+    for number, ((source, target, *_), edges) in enumerate(by_ends.items()):
         yield Wire(
             id=f"{prefix}e{number}",
             source=source,

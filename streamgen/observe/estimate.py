@@ -67,9 +67,9 @@ class Estimate:
     first_bounds: Mapping[int, int]
     seconds: Mapping[str, float]
 
-    def tokens_per_second(self, one: PassEstimate) -> float:
+    def tokens_per_second(self, predicted: PassEstimate) -> float:
         """Tokens per second of repeated passes like this one."""
-        return one.tokens * self.clock_mhz * 1e6 / one.cycles
+        return predicted.tokens * self.clock_mhz * 1e6 / predicted.cycles
 
     def milliseconds(self, cycles: int) -> float:
         """Duration of so many cycles, in milliseconds."""
@@ -78,11 +78,14 @@ class Estimate:
     def to_json(self) -> str:
         """All values as JSON, with times and speeds at the clock."""
         value = dataclasses.asdict(self)
-        for made, one in zip(value["passes"], self.passes, strict=True):
-            made |= {"cycles": one.cycles, "tokens_per_second": self.tokens_per_second(one)}
+        for pass_values, predicted in zip(value["passes"], self.passes, strict=True):
+            pass_values |= {
+                "cycles": predicted.cycles,
+                "tokens_per_second": self.tokens_per_second(predicted),
+            }
         value["first_token_ms"] = {n: self.milliseconds(c) for n, c in self.first_tokens.items()}
-        for made, group in zip(value["groups"], self.groups, strict=True):
-            made["resources"]["total"] = dataclasses.asdict(group.resources.total)
+        for group_values, group in zip(value["groups"], self.groups, strict=True):
+            group_values["resources"]["total"] = dataclasses.asdict(group.resources.total)
         value["memory"]["fused"] = self.memory.fused
         return json.dumps(value, indent=1) + "\n"
 
@@ -98,10 +101,10 @@ class Estimate:
         yield self._speed_table()
         if self.first_tokens:
             yield self._first_table()
-        for one in dict.fromkeys((self.passes[0], self.passes[-1])):
-            where = f"{counted(one.tokens, 'token')} at position {one.position}"
-            yield f"{where}, {one.group}: {one.cycles:,} cycles"
-            yield self._phase_table(one)
+        for predicted in dict.fromkeys((self.passes[0], self.passes[-1])):
+            where = f"{counted(predicted.tokens, 'token')} at position {predicted.position}"
+            yield f"{where}, {predicted.group}: {predicted.cycles:,} cycles"
+            yield self._phase_table(predicted)
         for group in self.groups:
             yield f"{group.name}: {group.multipliers:,} multipliers"
             yield from (f"  {choice}" for choice in group.choices)
@@ -111,28 +114,35 @@ class Estimate:
         yield "processor time: " + ", ".join(f"{stage} {took:.1f} s" for stage, took in self.seconds.items())
 
     def _speed_table(self) -> Table:
-        made = table("group", "position", "tokens", "cycles", "µs", "tokens/s")
-        for one in self.passes:
-            took = f"{self.milliseconds(one.cycles) * 1e3:,.0f}"
-            speed = f"{self.tokens_per_second(one):,.0f}"
-            made.add_row(one.group, f"{one.position}", f"{one.tokens}", f"{one.cycles:,}", took, speed)
-        return made
+        speed_table = table("group", "position", "tokens", "cycles", "µs", "tokens/s")
+        for predicted in self.passes:
+            took = f"{self.milliseconds(predicted.cycles) * 1e3:,.0f}"
+            speed = f"{self.tokens_per_second(predicted):,.0f}"
+            speed_table.add_row(
+                predicted.group,
+                f"{predicted.position}",
+                f"{predicted.tokens}",
+                f"{predicted.cycles:,}",
+                took,
+                speed,
+            )
+        return speed_table
 
     def _first_table(self) -> Table:
-        made = table("prompt", "cycles", "bound", "ms to first token", "tokens/s")
+        first_table = table("prompt", "cycles", "bound", "ms to first token", "tokens/s")
         for tokens, cycles in self.first_tokens.items():
             took, least = self.milliseconds(cycles), self.first_bounds[tokens]
             speed = f"{tokens / took * 1e3:,.0f}"
-            made.add_row(f"{tokens}", f"{cycles:,}", f"{least:,}", f"{took:,.3f}", speed)
-        return made
+            first_table.add_row(f"{tokens}", f"{cycles:,}", f"{least:,}", f"{took:,.3f}", speed)
+        return first_table
 
-    def _phase_table(self, one: PassEstimate) -> Table:
-        made = table("phase", "bound by", "walks", "cycles", "%", "memory", "products", texts=2)
-        for p in one.phases:
-            share = f"{100 * p.cycles / one.cycles:.1f}"
+    def _phase_table(self, predicted: PassEstimate) -> Table:
+        phase_table = table("phase", "bound by", "walks", "cycles", "%", "memory", "products", texts=2)
+        for p in predicted.phases:
+            share = f"{100 * p.cycles / predicted.cycles:.1f}"
             least = f"{p.memory_cycles:,.0f}", f"{p.product_cycles:,.0f}"
-            made.add_row(p.name, p.limit, f"{p.walks}", f"{p.cycles:,}", share, *least)
-        return made
+            phase_table.add_row(p.name, p.limit, f"{p.walks}", f"{p.cycles:,}", share, *least)
+        return phase_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,22 +163,25 @@ def comparison(estimates: Sequence[Estimate | NoEstimate], *, width: int | None 
     """A table with a line for each estimate: speed at the first and the last position, time to the first
     token, and largest use of LUTs and DSPs. A second table lists the models that cannot be estimated, with
     the reasons."""
-    made = table("model", "board", "MHz", "tokens/s", "at", "to", "at", "first token ms", "LUT %", "DSP %")
+    speed_table = table(
+        "model", "board", "MHz", "tokens/s", "at", "to", "at", "first token ms", "LUT %", "DSP %"
+    )
     missing = table("model", "board", "MHz")
     missing.add_column("no estimate because", overflow="fold")
-    for one in estimates:
-        place = one.name, one.board, f"{one.clock_mhz:g}"
-        if isinstance(one, NoEstimate):
-            missing.add_row(*place, next(iter(one.reason.splitlines()), ""))
+    for estimate in estimates:
+        place = estimate.name, estimate.board, f"{estimate.clock_mhz:g}"
+        if isinstance(estimate, NoEstimate):
+            missing.add_row(*place, next(iter(estimate.reason.splitlines()), ""))
             continue
-        steps = [p for p in one.passes if p.tokens == 1] or one.passes
-        first = [f"{one.milliseconds(c):,.2f} of {n}" for n, c in one.first_tokens.items()]
-        ends = [(f"{one.tokens_per_second(p):,.0f}", f"{p.position}") for p in (steps[0], steps[-1])]
+        steps = [p for p in estimate.passes if p.tokens == 1] or estimate.passes
+        first = [f"{estimate.milliseconds(c):,.2f} of {n}" for n, c in estimate.first_tokens.items()]
+        ends = [(f"{estimate.tokens_per_second(p):,.0f}", f"{p.position}") for p in (steps[0], steps[-1])]
         shares = [
-            f"{max(_share(group.resources, name) for group in one.groups):.0f}" for name in ("lut", "dsp")
+            f"{max(_share(group.resources, name) for group in estimate.groups):.0f}"
+            for name in ("lut", "dsp")
         ]
-        made.add_row(*place, *ends[0], *ends[1], first[0] if first else "", *shares)
-    return rendered([part for part in (made, missing) if part.row_count], width)
+        speed_table.add_row(*place, *ends[0], *ends[1], first[0] if first else "", *shares)
+    return rendered([part for part in (speed_table, missing) if part.row_count], width)
 
 
 def _share(resources: ResourceReport, name: str) -> float:

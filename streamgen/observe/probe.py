@@ -96,30 +96,30 @@ class Probe:
                 device.run(DRAIN_STEP)
         except DeviceError as error:
             seen = device.watched()
-            found = run.difference(seen)
-            if found is None and isinstance(error, DeviceTimeoutError):
-                found = run.owed(seen)
-            self._count(seen, found)
-            if found is None:
+            difference = run.difference(seen)
+            if difference is None and isinstance(error, DeviceTimeoutError):
+                difference = run.owed(seen)
+            self._count(seen, difference)
+            if difference is None:
                 raise
             raise ProbeError(str(self.report)) from error
         seen = device.watched()
-        found = None if run.complete(seen) else run.owed(seen) or run.absent(seen)
-        for name, array in outputs.items() if found is None else ():
+        difference = None if run.complete(seen) else run.owed(seen) or run.absent(seen)
+        for name, array in outputs.items() if difference is None else ():
             if name not in written:
                 continue
             image = packed(boundary[name], array, tiles)
             there = device.allocate(name).read(len(image))
             if there != image:
-                found = run.stored(boundary[name], tiles, image, there)
+                difference = run.stored(boundary[name], tiles, image, there)
                 break
-        self._count(seen, found)
-        if found is not None:
+        self._count(seen, difference)
+        if difference is not None:
             raise ProbeError(str(self.report))
 
-    def _count(self, seen: Watched, found: Difference | None) -> None:
+    def _count(self, seen: Watched, difference: Difference | None) -> None:
         tokens = self.report.tokens + sum(into for into, _ in seen.passed)
-        self.report = replace(self.report, tokens=tokens, difference=found)
+        self.report = replace(self.report, tokens=tokens, difference=difference)
 
 
 def _expected(
@@ -150,12 +150,12 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 def _state(graph: Graph, device: SimulatedDevice) -> dict[str, np.ndarray]:
     """State that earlier runs left on a device, by buffer."""
-    found = {}
+    state = {}
     for tensor in graph.tensors:
-        if tensor.role == "state" and tensor.place not in found:
+        if tensor.role == "state" and tensor.place not in state:
             assert tensor.itensor is not None
             layout = MemoryLayout.of(tensor.itensor)
             size = layout.beats(tensor.itensor.token_count) * BEAT_BYTES
             image = device.allocate(tensor.place).read(size)
-            found[tensor.place] = layout.unpack(tensor.itensor, image)
-    return found
+            state[tensor.place] = layout.unpack(tensor.itensor, image)
+    return state

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 
 import numpy as np
 from rich.table import Table
@@ -146,9 +147,9 @@ class PassProfile:
         yield self._stream_table(full)
 
     def _phase_table(self) -> Table:
-        made = table("phase", "#", "walks", "cycles", "%", "bound", "ratio", "bytes", "channels")
+        phase_table = table("phase", "#", "walks", "cycles", "%", "bound", "ratio", "bytes", "channels")
         for number, p in enumerate(self.phases):
-            made.add_row(
+            phase_table.add_row(
                 p.name,
                 str(number),
                 str(p.walks),
@@ -159,21 +160,21 @@ class PassProfile:
                 f"{p.bytes:,}",
                 str(p.channels),
             )
-        return made
+        return phase_table
 
     def _sum_table(self, kernels: Sequence[Sequence[KernelProfile]]) -> Table:
         """Cycles of each kernel in all phases together."""
-        made = table("kernel", "kind", "busy", "stalled", "idle", "busy+stalled %", texts=2)
+        sum_table = table("kernel", "kind", "busy", "stalled", "idle", "busy+stalled %", texts=2)
         for several in kernels:
             sums = [[sum(getattr(k, what)) for k in several] for what in ("busy", "stalled", "idle")]
             shares = _shares(sum(sums[0]), sum(sums[1]), self.cycles * len(several))
             name = named([k.name for k in several])
-            made.add_row(name, several[0].kind, *map(spread, sums), shares)
-        return made
+            sum_table.add_row(name, several[0].kind, *map(spread, sums), shares)
+        return sum_table
 
     def _share_table(self, kernels: Sequence[Sequence[KernelProfile]], phases: range) -> Table:
         """Busy and stalled shares of the cycles of these phases. Equal kernels share a line (mean)."""
-        made = table("busy+stalled % in phase", *map(str, phases))
+        share_table = table("busy+stalled % in phase", *map(str, phases))
         for several in kernels:
             shares = [
                 _shares(
@@ -184,13 +185,14 @@ class PassProfile:
                 for p in phases
             ]
             if any(shares):
-                made.add_row(named([k.name for k in several]), *shares)
-        return made
+                share_table.add_row(named([k.name for k in several]), *shares)
+        return share_table
 
     def _stream_table(self, full: bool) -> Table:
-        made = table("stream", "buffer", "way", "channel", "bytes", "% of channel", texts=3)
-        for several in rows(self.streams, lambda s: (s.way, re.sub(r"\d+", "#", s.buffer)), full, _node):
-            made.add_row(
+        stream_table = table("stream", "buffer", "way", "channel", "bytes", "% of channel", texts=3)
+        nodes = attrgetter("node")
+        for several in rows(self.streams, lambda s: (s.way, re.sub(r"\d+", "#", s.buffer)), full, nodes):
+            stream_table.add_row(
                 named([s.node for s in several]),
                 named([s.buffer for s in several]),
                 several[0].way,
@@ -198,7 +200,7 @@ class PassProfile:
                 spread([s.bytes for s in several]),
                 f"{100 * max(s.share for s in several):.1f}",
             )
-        return made
+        return stream_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,8 +221,8 @@ class Profile:
 
     def _lines(self, full: bool, width: int) -> Iterator[str | Table]:
         yield f"{self.name}: {self.clock_mhz:g} MHz"
-        for one in self.passes:
-            yield from one.lines(width, full)
+        for profile in self.passes:
+            yield from profile.lines(width, full)
 
     def to_json(self) -> str:
         """All values as JSON."""
@@ -280,11 +282,11 @@ def _profile(
     moved: dict[int, tuple[int, int]],
 ) -> PassProfile:
     """The profile that a device counted in a run of `total` cycles."""
-    manifest, found = device.manifest, device.profiled()
+    manifest, counts = device.manifest, device.profiled()
     rate = Fraction(manifest.memory.beats, manifest.memory.cycles)
     steps = [phase for phase, _ in graph.steps()]
     of_phase = (np.array(steps) == np.arange(graph.phases)[:, None]).astype(np.uint64)
-    cycles, busy, stalled = (of_phase @ part for part in (found.cycles, found.busy, found.stalled))
+    cycles, busy, stalled = (of_phase @ part for part in (counts.cycles, counts.busy, counts.stalled))
     table = manifest.variant(launch.variant).program
     return PassProfile(
         design=manifest.top,
@@ -319,7 +321,9 @@ def _profile(
             StepProfile(
                 phase=phase, cycles=int(took), busy=tuple(map(int, moves)), stalled=tuple(map(int, waits))
             )
-            for phase, took, moves, waits in zip(steps, found.cycles, found.busy, found.stalled, strict=True)
+            for phase, took, moves, waits in zip(
+                steps, counts.cycles, counts.busy, counts.stalled, strict=True
+            )
         ),
         moved=moved,
     )
@@ -332,16 +336,16 @@ def _moved(before: tuple[int, int], after: tuple[int, int]) -> tuple[int, int]:
 def _streams(graph: Graph, manifest: Manifest, program: PhaseTable, limit: float) -> Iterator[StreamProfile]:
     """program: phase table of the pass. limit: bytes that a channel can move during the pass."""
     walks = [times for section, times in graph.walked() for _ in section]
-    found: dict[tuple[str, str, int, str], list[int]] = {}
+    by_stream: dict[tuple[str, str, int, str], list[int]] = {}
     for tensor in graph.tensors:
         node = graph.node(tensor.node)
         buffer = weights_name(tensor.channel) if tensor.role == "constant" else tensor.place
         way = memory_ports(node.params)[tensor.port]
-        counts = found.setdefault((node.name, buffer, tensor.channel, way), [0] * graph.phases)
+        counts = by_stream.setdefault((node.name, buffer, tensor.channel, way), [0] * graph.phases)
         for phase, bounds in enumerate(node.bounds):
             if bounds is not None and tensor.phase in (None, phase):
                 counts[phase] += walks[phase] * traffic(node.params, bounds)[tensor.port] * BEAT_BYTES
-    for key, parts in found.items():
+    for key, parts in by_stream.items():
         yield _stream(*key, sum(parts), tuple(parts), limit)
     control = next(info.channel for info in manifest.buffers if info.role == "table")
     table = program.beats_read * BEAT_BYTES
@@ -355,10 +359,6 @@ def _stream(
     return StreamProfile(
         node=node, buffer=buffer, channel=channel, way=way, bytes=total, phases=parts, share=total / limit
     )
-
-
-def _node(stream: StreamProfile) -> str:
-    return stream.node
 
 
 def _shares(busy: int, stalled: int, cycles: int) -> str:

@@ -58,12 +58,12 @@ class Notes:
     @classmethod
     def from_json(cls, text: str | bytes) -> "Notes":
         """Notes from the text of `to_json`. Raises ValueError for any other text."""
-        found: Notes = decode(cls, parsed(text), "notes")
-        if unknown := set(found.slrs) ^ {slr.name for slr in found.board.slrs}:
+        notes: Notes = decode(cls, parsed(text), "notes")
+        if unknown := set(notes.slrs) ^ {slr.name for slr in notes.board.slrs}:
             raise ValueError(f"notes.slrs: {', '.join(sorted(unknown))} do not match the SLRs of the board")
-        if len(found.wires) != len(found.board.slrs) - 1:
-            raise ValueError(f"notes.wires: {len(found.wires)} numbers for {len(found.board.slrs)} SLRs")
-        return found
+        if len(notes.wires) != len(notes.board.slrs) - 1:
+            raise ValueError(f"notes.wires: {len(notes.wires)} numbers for {len(notes.board.slrs)} SLRs")
+        return notes
 
     def write(self, folder: Path) -> None:
         """Write the notes to an existing folder."""
@@ -144,18 +144,18 @@ class ResourceReport:
     def table(self) -> Table:
         """A table of blocks, their sum, the available resources, and the used share of each SLR."""
         names = ("lut", "ff", "dsp", "bram", "uram")
-        made = table("block", *(name.upper() for name in names))
+        block_table = table("block", *(name.upper() for name in names))
         rows = {**self.parts, "total": self.total, f"available on {self.board}": self.available}
         for block, resources in rows.items():
-            made.add_row(block, *(f"{_whole(getattr(resources, name))}" for name in names))
+            block_table.add_row(block, *(f"{_whole(getattr(resources, name))}" for name in names))
         shares = {"share": (self.total, self.available), **self.slrs}
         for region, (used, available) in shares.items():
             percent = (100 * getattr(used, n) / getattr(available, n) for n in names)
-            made.add_row(region, *(f"{value:.1f} %" for value in percent))
-        made.caption = (
+            block_table.add_row(region, *(f"{value:.1f} %" for value in percent))
+        block_table.caption = (
             f"{len(self.crossings)} streams cross SLRs; at most {self.fill:.0%} of each SLR may be filled"
         )
-        return made
+        return block_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +242,7 @@ class GroupReport(GroupFacts):
         yield channel_table(self.channels, self.channel_bytes)
 
     def _timing_table(self, clock_mhz: float) -> Table:
-        made = table("position", "tokens", "cycles", "bound", "ratio", "µs", "tokens/s")
+        timing_table = table("position", "tokens", "cycles", "bound", "ratio", "µs", "tokens/s")
         for t in self.timings:
             took = t.cycles / clock_mhz
             numbers = (
@@ -252,27 +252,27 @@ class GroupReport(GroupFacts):
                 f"{took:,.0f}",
                 f"{1e6 * t.tokens / took:,.0f}",
             )
-            made.add_row(str(t.position), str(t.tokens), *numbers)
-        return made
+            timing_table.add_row(str(t.position), str(t.tokens), *numbers)
+        return timing_table
 
     def _kernel_table(self, full: bool) -> Table:
-        made = table("kernel", "kind", "busy", "stalled", "idle", "busy %", texts=2)
+        kernel_table = table("kernel", "kind", "busy", "stalled", "idle", "busy %", texts=2)
         for several in rows(self.kernels, lambda k: k.kind, full):
             counts = [[getattr(k, what) for k in several] for what in ("busy", "stalled", "idle")]
             total = max(1, sum(map(sum, counts)))
             cells = (named([k.name for k in several]), several[0].kind, *map(spread, counts))
-            made.add_row(*cells, f"{100 * sum(counts[0]) / total:.1f}")
-        return made
+            kernel_table.add_row(*cells, f"{100 * sum(counts[0]) / total:.1f}")
+        return kernel_table
 
     def _fifo_table(self, full: bool) -> Table:
-        made = table("FIFO", "bits", "depth", "greatest")
+        fifo_table = table("FIFO", "bits", "depth", "greatest")
         for several in rows(self.fifos, lambda f: f.bits, full):
             most = [f.greatest for f in several if f.greatest is not None]
             depths = spread([f.depth for f in several])
-            made.add_row(
+            fifo_table.add_row(
                 named([f.name for f in several]), str(several[0].bits), depths, spread(most) if most else ""
             )
-        return made
+        return fifo_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,8 +323,8 @@ class Report:
         """All values and their sums as JSON."""
         value = dataclasses.asdict(dataclasses.replace(self, page=None))
         del value["page"]
-        for made, group in zip(value["groups"], self.groups, strict=True):
-            made["resources"]["total"] = dataclasses.asdict(group.resources.total)
+        for group_values, group in zip(value["groups"], self.groups, strict=True):
+            group_values["resources"]["total"] = dataclasses.asdict(group.resources.total)
         value |= {"cycles": self.cycles, "passes": self.passes}
         value["memory"]["fused"] = self.memory.fused
         return json.dumps(value, indent=1) + "\n"
@@ -370,11 +370,11 @@ class Report:
             yield self.study.table()
 
     def _group_table(self) -> Table:
-        made = table("group", "computes", "ends because", "converter bits", "cycles", texts=3)
+        group_table = table("group", "computes", "ends because", "converter bits", "cycles", texts=3)
         for g in self.groups:
             cycles = f"{sum(g.passes):,}" if g.passes else ""
-            made.add_row(g.name, ", ".join(g.units), g.ended, f"{g.converter_bits:,}", cycles)
-        return made
+            group_table.add_row(g.name, ", ".join(g.units), g.ended, f"{g.converter_bits:,}", cycles)
+        return group_table
 
 
 def _whole(value: float) -> str:

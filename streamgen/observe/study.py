@@ -50,11 +50,13 @@ class StudyReport:
     def front(self) -> Sequence[TrialReport]:
         """Points on the Pareto front, sorted by the first objective, best first."""
         sign = -1 if self.maximised[0] else 1
-        return sorted((one for one in self.trials if one.front), key=lambda one: sign * one.values[0])
+        return sorted(
+            (trial for trial in self.trials if trial.front), key=lambda trial: sign * trial.values[0]
+        )
 
     def count(self, state: str) -> int:
         """Number of trials in a state."""
-        return sum(one.state == state for one in self.trials)
+        return sum(trial.state == state for trial in self.trials)
 
     def __str__(self) -> str:
         """Numbers of trials by state."""
@@ -66,10 +68,10 @@ class StudyReport:
 
     def table(self) -> Table:
         """A table of the front."""
-        made = table("chosen", *self.units, "trial")
-        for one in self.front:
-            made.add_row(str(one), *map(figure, one.values), str(one.number))
-        return made
+        front_table = table("chosen", *self.units, "trial")
+        for trial in self.front:
+            front_table.add_row(str(trial), *map(figure, trial.values), str(trial.number))
+        return front_table
 
 
 def figure(value: float) -> str:

@@ -142,15 +142,15 @@ def intermediate_memory(graphs: Sequence[Graph]) -> IntermediateMemory:
 
 def _counted(manifest: Manifest, statuses: Sequence[StatusBlock]) -> dict[tuple[str, str], int]:
     """Counters over all passes: the sum, or the maximum for levels of FIFOs."""
-    found: dict[tuple[str, str], int] = {}
+    totals: dict[tuple[str, str], int] = {}
     for status in statuses:
         for counter, value in zip(manifest.counters, status.counters, strict=True):
             key = (counter.name, counter.kind)
             if counter.kind == "level":
-                found[key] = max(found.get(key, 0), value & 0xFFFF)
+                totals[key] = max(totals.get(key, 0), value & 0xFFFF)
             else:
-                found[key] = found.get(key, 0) + value
-    return found
+                totals[key] = totals.get(key, 0) + value
+    return totals
 
 
 def _bits(graph: Graph, edge: Edge) -> int:

@@ -27,11 +27,13 @@ def write_trace(profile: Profile, path: Path) -> None:
 
 def events(profile: Profile) -> Iterator[Event]:
     """The names of the tracks, then the events on them."""
-    designs = list(dict.fromkeys(one.design for one in profile.passes))
-    for process, design in enumerate(designs):
-        one = next(found for found in profile.passes if found.design == design)
+    first_passes: dict[str, PassProfile] = {}
+    for part in profile.passes:
+        first_passes.setdefault(part.design, part)
+    designs = list(first_passes)
+    for process, (design, part) in enumerate(first_passes.items()):
         yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": design}}
-        for track, name in enumerate(_tracks(one)):
+        for track, name in enumerate(_tracks(part)):
             yield {"ph": "M", "name": "thread_name", "pid": process, "tid": track, "args": {"name": name}}
             yield {
                 "ph": "M",
@@ -41,27 +43,27 @@ def events(profile: Profile) -> Iterator[Event]:
                 "args": {"sort_index": track},
             }
     start = 0
-    for number, one in enumerate(profile.passes):
-        for event in _pass(one, number, start):
-            yield event | {"pid": designs.index(one.design)}
-        start += one.cycles
+    for number, part in enumerate(profile.passes):
+        for event in _pass(part, number, start):
+            yield event | {"pid": designs.index(part.design)}
+        start += part.cycles
 
 
-def _tracks(one: PassProfile) -> list[str]:
-    channels = [f"channel {channel}" for channel in sorted(one.moved)]
-    return ["phases", *(kernel.name for kernel in one.kernels), *channels]
+def _tracks(profile: PassProfile) -> list[str]:
+    channels = [f"channel {channel}" for channel in sorted(profile.moved)]
+    return ["phases", *(kernel.name for kernel in profile.kernels), *channels]
 
 
-def _pass(one: PassProfile, number: int, start: int) -> Iterator[Event]:
-    first_channel = 1 + len(one.kernels)
-    bytes_of = _bytes(one)
-    seen = dict.fromkeys(range(len(one.phases)), 0)
-    for step in one.steps:
-        phase = one.phases[step.phase]
+def _pass(profile: PassProfile, number: int, start: int) -> Iterator[Event]:
+    first_channel = 1 + len(profile.kernels)
+    bytes_of = _bytes(profile)
+    seen = dict.fromkeys(range(len(profile.phases)), 0)
+    for step in profile.steps:
+        phase = profile.phases[step.phase]
         what = {"pass": number, "phase": phase.name, "walk": seen[step.phase]}
         seen[step.phase] += 1
         yield _slice(
-            0, phase.name, start, step.cycles, what | {"position": one.position, "tokens": one.tokens}
+            0, phase.name, start, step.cycles, what | {"position": profile.position, "tokens": profile.tokens}
         )
         for track, (busy, stalled) in enumerate(zip(step.busy, step.stalled, strict=True), 1):
             if busy:
@@ -75,15 +77,16 @@ def _pass(one: PassProfile, number: int, start: int) -> Iterator[Event]:
         start += step.cycles
 
 
-def _bytes(one: PassProfile) -> list[dict[str, list[int]]]:
+def _bytes(profile: PassProfile) -> list[dict[str, list[int]]]:
     """Bytes of each channel by direction and phase, without the bytes of the control."""
-    found = {
-        channel: {way: [0] * len(one.phases) for way in ("read", "write")} for channel in sorted(one.moved)
+    by_channel = {
+        channel: {way: [0] * len(profile.phases) for way in ("read", "write")}
+        for channel in sorted(profile.moved)
     }
-    for stream in one.streams:
+    for stream in profile.streams:
         for phase, count in enumerate(stream.phases):
-            found[stream.channel][stream.way][phase] += count
-    return list(found.values())
+            by_channel[stream.channel][stream.way][phase] += count
+    return list(by_channel.values())
 
 
 def _slice(track: int, name: str, start: int, cycles: int, values: dict[str, Any]) -> Event:

@@ -73,5 +73,5 @@ def _limit(
             continue
         parts = [part.cycles for part in clocks(params, bounds).parts if len(part.cycles)]
         takes[node.name] = max((float(cycles[-1]) + 1 for cycles in parts), default=0.0)
-    name = max(takes, key=lambda one: takes[one])
+    name = max(takes, key=takes.__getitem__)
     return name if takes[name] >= WAITS * cycles else "latency"

@@ -42,15 +42,15 @@ class GroupView:
 
 def node_resources(graph: Graph) -> dict[str, Resources]:
     """Promised resources of each node and the FIFOs before it."""
-    found = {}
+    resources = {}
     for node in graph.nodes:
-        bounds = next(one for one in node.bounds if one is not None)
+        bounds = next(b for b in node.bounds if b is not None)
         total = node.params.cost(bounds).resources
         for edge in graph.inputs_of(node.name):
             bits = [it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None]
             total += QueueParams(bits=bits[0], depth=edge.depth or 1).resources
-        found[node.name] = total
-    return found
+        resources[node.name] = total
+    return resources
 
 
 def group_view(

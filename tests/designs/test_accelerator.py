@@ -277,7 +277,7 @@ def test_report(residual: Accelerator, tmp_path: Path) -> None:
     assert residual.report() == compiled_again  # nothing has run since it was written
     assert before.multipliers <= RESIDUAL.multipliers and before.name == "residual"
     (group,) = before.groups
-    assert set(group.scheduled_cycles) == {2, 4} and group.choices and group.ended == "nothing is left"
+    assert set(group.scheduled_cycles) == {2, 4} and group.choices and group.ended == "no units are left"
     residual.run(values(3, 40), memory=MemoryModel(delays=10))
     residual.golden(values(3, 40))
     after = residual.report()

@@ -144,7 +144,9 @@ def test_the_same_again(folder: Path, tmp_path: Path) -> None:
     image = next(target.glob("weights_*.bin"))
     for change in (lambda: image.write_bytes(image.read_bytes()[:-1] + b"\xff"), image.unlink):
         change()
-        with pytest.raises(FileExistsError, match=f"again exists and has another {image.name}, or none"):
+        with pytest.raises(
+            FileExistsError, match=f"again exists and has no {image.name} with the same content"
+        ):
             tiny().write(target)
         assert sorted(place.name for place in tmp_path.iterdir()) == ["again", "written"]
 
@@ -232,7 +234,7 @@ def test_nothing_to_load(folder: Path, tmp_path: Path) -> None:
         ("constants.npz", GraphError, "holds no readable program"),
         ("notes.json", ValueError, "notes.json cannot be read"),
         ("interface.json", ValueError, "interface.json cannot be read"),
-        ("manifest.json", ValueError, "no manifest"),
+        ("manifest.json", ValueError, "no(t a)? manifest"),
     ],
 )
 def test_missing_and_broken_files(
@@ -304,15 +306,15 @@ def test_more_multipliers_than_the_budget() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
     config = CompileConfig(max_tokens=1, multipliers=32)
     assert len(streamgen.compile(module, torch.zeros(1, 8), config).groups) == 2
-    with pytest.raises(BudgetError, match=r"at least 64 multipliers .* the budget is 32: 32 too few"):
+    with pytest.raises(BudgetError, match=r"at least 64 multipliers .* the budget is 32, 32 too few"):
         streamgen.compile(module, torch.zeros(1, 8), replace(config, max_tokens=2, token_lanes=2))
 
 
 def test_more_than_the_card_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design, "to_verilog", None)  # refused before that takes its time
     config = CompileConfig(max_tokens=1, multipliers=64, channels=1, weights="w8", prefetch_beats=1 << 20)
-    head = "'accelerator' does not fit the card. A design may fill 75% of each SLR; placed as well as can be"
-    with pytest.raises(BudgetError, match=f"^{head}, it takes\n") as error:
+    head = "'accelerator' does not fit the card. A design may fill 75% of each SLR. In the best placement"
+    with pytest.raises(BudgetError, match=f"^{head} it takes\n") as error:
         streamgen.compile(torch.nn.Linear(256, 256), torch.zeros(1, 256), config)
     assert re.search(r"most URAM: load_\w+ \(Load\) 2,048\n", str(error.value))
     assert "What would help: prefetch_beats=64 frees 2,048 URAM; split the module" in str(error.value)

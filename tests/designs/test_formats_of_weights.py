@@ -103,8 +103,9 @@ def test_an_engine_has_one_narrow_format() -> None:
     """Several are refused there by name, and have columns of their own."""
     formats = dict(zip(("up", "down"), NARROW, strict=False))
     message = (
-        f"an engine takes weights of one narrow format beside w8; its matmuls have {formats['up']} (up), "
-        f"{formats['down']} (down): give all of them one, or columns of their own (policy='spatial')"
+        f"an engine takes weights of one narrow format and w8, but its matmuls have {formats['up']} (up), "
+        f"{formats['down']} (down). Give all matmuls one format, or give them columns of their own "
+        "(policy='spatial')"
     )
     with pytest.raises(GraphError, match=re.escape(message)):
         streamgen.compile(module(), torch.zeros(2, 40), replace(ENGINE, formats=formats))

@@ -139,7 +139,7 @@ def least_budget(plan: Callable[[int], object]) -> int:
             plan(budget)
         except BudgetError as error:
             found = re.match(
-                r"'[\w +]+' alone needs converters of (\d+) bits, the budget is (\d+): (\d+) too few",
+                r"'[\w +]+' alone needs converters of (\d+) bits; the budget is (\d+) bits, (\d+) too few",
                 str(error),
             )
             assert found is not None, str(error)
@@ -261,8 +261,8 @@ def test_report_of_groups(gated: Accelerator) -> None:
     for part in (
         "2 groups",
         "gate, silu, up, mul",
-        f"with down converters would hold {budget + 1} bits of",
-        "nothing is left",
+        f"with down the converters would hold {budget + 1} bits;",
+        "no units are left",
         f"{report.cycles:,} cycles in 2 passes",
         "in tensors between groups",
     ):
@@ -351,7 +351,7 @@ def test_damaged_chains(gated: Accelerator, tmp_path: Path) -> None:
 @pytest.mark.parametrize("budget", [0, -1])
 @pytest.mark.parametrize("name", ["max_tokens", "multipliers", "channels", "converter_bits", "token_lanes"])
 def test_budgets_of_nothing(name: str, budget: int) -> None:
-    with pytest.raises(ValueError, match=rf"^CompileConfig\.{name} is {budget}; allowed is "):
+    with pytest.raises(ValueError, match=rf"^CompileConfig\.{name} is {budget}; it must be "):
         CompileConfig(**{name: budget})
 
 

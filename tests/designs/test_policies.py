@@ -57,24 +57,26 @@ def test_mixed_is_what_the_budgets_allow() -> None:
     assert _plan(model, policy="mixed")[:3] == (2, 8, [])  # nothing is saved by leaving the engine
     columns, _, alone, phases = _plan(model, policy="mixed", channels=1)  # no engine fits
     assert (columns, len(alone), len(phases)) == (0, 8, 1)
-    with pytest.raises(BudgetError, match="8 matmuls have neither an engine nor columns of their own"):
+    with pytest.raises(BudgetError, match="allow 8 matmuls neither an engine nor columns of their own"):
         _plan(model, policy="mixed", channels=1, multipliers=64)
     with pytest.raises(BudgetError, match="8 matmuls need at least 256 multipliers"):
         _plan(model, policy="spatial", multipliers=64)
 
 
 def test_factors_that_no_matmul_takes() -> None:
-    with pytest.raises(ValueError, match="fixed names 'head'; a design whose policy is 'shared' has no"):
+    with pytest.raises(ValueError, match="fixed names 'head', but in a design with the policy 'shared' no"):
         _plan(encoder(1), policy="shared", fixed={"head": {"columns": 1}})
-    with pytest.raises(ValueError, match="token_lanes is 2; only 1 can be: tokens see one another"):
+    with pytest.raises(
+        ValueError, match="token_lanes is 2; it must be 1, because tokens depend on one another"
+    ):
         _plan(encoder(1), policy="spatial", token_lanes=2)
 
 
 @pytest.mark.parametrize(
     ("policy", "factor", "said"),
     [
-        ("spatial", "n_lanes", "has no engine. Name matmuls and their rows in CompileConfig.fixed, or take"),
-        ("shared", "token_lanes", "all matmuls are the engine's, which takes token after token. Take"),
+        ("spatial", "n_lanes", "has no engine. Give rows to matmuls in CompileConfig.fixed, or use"),
+        ("shared", "token_lanes", "one engine computes all matmuls, one token at a time. Use"),
     ],
 )
 def test_factors_that_the_policy_does_not_take(policy: str, factor: str, said: str) -> None:
@@ -82,7 +84,7 @@ def test_factors_that_the_policy_does_not_take(policy: str, factor: str, said: s
     config = replace(CONFIG, policy=policy, **{factor: 1})
     network = import_module(torch.nn.Linear(40, 8).eval(), torch.zeros(1, 40))
     for model in (encoder(1), network):
-        with pytest.raises(ValueError, match=f"{factor} is 1; .* policy is '{policy}' .*{re.escape(said)}"):
+        with pytest.raises(ValueError, match=f"{factor} is 1, but .* policy '{policy}' .*{re.escape(said)}"):
             parts_of(model.quantised(config.numbers(False)), config)
     searched = Space(network, replace(config, policy=None), {})
     assert getattr(searched.config_of({"policy": policy}), factor) is None
@@ -95,14 +97,14 @@ def test_factors_that_the_policy_does_not_take(policy: str, factor: str, said: s
 def test_factors_of_a_cache_where_there_is_none(policy: str, factor: str, value: int) -> None:
     """Of an encoder with attention, and of a network."""
     config = replace(CONFIG, policy=policy, **{factor: value})
-    said = "keeps no keys and values in a cache, and nothing else takes it. Leave it out"
+    said = "has no cache of keys and values, so the option has no effect. Leave it out"
     network = import_module(torch.nn.Linear(40, 8).eval(), torch.zeros(1, 40))
     for model in (encoder(1), network):
         quantised = model.quantised(config.numbers(False))
         for call in (parts_of, factors_of):
             with pytest.raises(ValueError) as caught:
                 call(quantised, config)
-            assert str(caught.value) == f"CompileConfig.{factor} is {value}; {model.name!r} {said}"
+            assert str(caught.value) == f"CompileConfig.{factor} is {value}, but {model.name!r} {said}"
             assert call(quantised, replace(config, **{factor: None}))
 
 
@@ -115,8 +117,8 @@ def test_rows_against_the_multipliers(policy: str) -> None:
     with pytest.raises(BudgetError) as caught:
         _plan(model, policy=policy, n_lanes=9)
     assert str(caught.value) == (
-        "CompileConfig.n_lanes is 9; so many rows in each of 2 columns need 576 multipliers (32 a row), "
-        "CompileConfig.multipliers is 512: 64 too few. Raise it, or lower n_lanes or channels"
+        "CompileConfig.n_lanes is 9; 9 rows in each of 2 columns need 576 multipliers (32 per row), but "
+        "CompileConfig.multipliers is 512, 64 too few. Raise it, or lower n_lanes or channels"
     )
 
 

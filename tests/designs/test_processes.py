@@ -206,7 +206,7 @@ def test_two_writers_of_one_folder(names: tuple[str, str], tmp_path: Path) -> No
     assert said[0] == ""
     assert (said[1] == "") == (names[0] == names[1])
     if said[1]:
-        assert "exists and has another" in said[1]
+        assert "exists and has no " in said[1]
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
     assert same(streamgen.load(tmp_path / "one").golden(values(1, 40)), tiny().golden(values(1, 40)))
 

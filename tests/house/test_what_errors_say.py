@@ -36,7 +36,7 @@ from tests.shared.decoders import tiny_accelerator
 
 X = np.ones((2, 40), np.float32)
 ROOT = Path(__file__).parents[2]
-NAMES = "a Verilog identifier, no keyword and no pin of a kernel"
+NAMES = "a Verilog identifier, and not a keyword or a pin of a kernel"
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +66,12 @@ class Nothing(torch.nn.Module):
          "graph is int; what GraphBuilder.build() gives is needed"),
         (lambda: streamgen.load(None), TypeError, "folder is None; a path is needed"),  # type: ignore[arg-type]
         (lambda: CompileConfig(formats={3: "w8"}), TypeError,  # type: ignore[dict-item]
-         "CompileConfig.formats names 3; a text is needed, a layer's path"),
+         "CompileConfig.formats has the key 3; the path of a layer as a string is needed"),
         (lambda: CompileConfig(max_tokens=1 << 40), ValueError,
-         "CompileConfig.max_tokens is 1099511627776; allowed is 1 to 2^24"),
-        (lambda: CompileConfig(context=0), ValueError, "CompileConfig.context is 0; allowed is 1 to 2^24"),
+         "CompileConfig.max_tokens is 1099511627776; it must be 1 to 2^24"),
+        (lambda: CompileConfig(context=0), ValueError, "CompileConfig.context is 0; it must be 1 to 2^24"),
         (lambda: CompileConfig(clock_mhz=1e-3), ValueError,
-         "CompileConfig.clock_mhz is 0.001; allowed is 1 to 1000"),
+         "CompileConfig.clock_mhz is 0.001; it must be 1 to 1000"),
         (lambda: tiny().golden("x"), TypeError, "input 0 is str; an array of numbers is needed"),
         (lambda: tiny().golden(None), TypeError, "input 0 is NoneType; an array of numbers is needed"),
         (lambda: tiny().golden([[1], [2, 3]]), ValueError,
@@ -106,10 +106,10 @@ def test_arguments(call: Callable[[], Any], kind: type[Exception], message: str)
     ("arguments", "message"),
     [
         ("--clock-mhz inf", "--clock-mhz is inf; a finite number is needed"),
-        ("--clock-mhz 1e9", "--clock-mhz is 1000000000.0; allowed is 1 to 1000"),
-        ("--name ap_clk", f"--name is 'ap_clk'; allowed is {NAMES}"),
-        ("--name module", f"--name is 'module'; allowed is {NAMES}"),
-        ("--channels 99", "--channels is 99; allowed is 1 to 32"),
+        ("--clock-mhz 1e9", "--clock-mhz is 1000000000.0; it must be 1 to 1000"),
+        ("--name ap_clk", f"--name is 'ap_clk'; it must be {NAMES}"),
+        ("--name module", f"--name is 'module'; it must be {NAMES}"),
+        ("--channels 99", "--channels is 99; it must be 1 to 32"),
         ("--layer 3", "--layer has no effect without --gguf FILE"),
     ],
 )  # fmt: skip
@@ -162,7 +162,7 @@ def test_more_than_fits_in_memory(tmp_path: Path, capsys: pytest.CaptureFixture[
         header = {"descr": "<f4", "fortran_order": False, "shape": (10**12, 40)}
         np.lib.format.write_array_header_1_0(stream, header)
     assert cli.main(["simulate", folder, "-i", str(file)]) == 2
-    said = f"streamgen: {file} says that it holds more than fits in memory"
+    said = f"streamgen: {file} declares an array that does not fit in memory"
     assert capsys.readouterr().err.splitlines()[-1] == said
 
 
@@ -171,10 +171,10 @@ def test_what_is_no_array(header: str, tmp_path: Path) -> None:
     """numpy reads headers as Python, and raises what Python does."""
     file = tmp_path / "x.npy"
     file.write_bytes(b"\x93NUMPY\x01\x00" + (64).to_bytes(2, "little") + header.ljust(64).encode())
-    with pytest.raises(ValueError, match=r"x\.npy is no \.npy file$"):
+    with pytest.raises(ValueError, match=r"x\.npy is not a \.npy file$"):
         read_array(file)
     file.write_bytes(b"PK\3\4" + bytes(60))
-    with pytest.raises(ValueError, match=r"x\.npy is no \.npy file$"):
+    with pytest.raises(ValueError, match=r"x\.npy is not a \.npy file$"):
         read_array(file)
 
 

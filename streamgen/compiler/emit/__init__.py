@@ -1,4 +1,4 @@
-"""From a finished program to Verilog, packed constants and the manifest of the host."""
+"""Turn a finished program into Verilog, packed constants and the manifest of the host."""
 
 from streamgen.compiler.emit.design import Design, emit
 from streamgen.compiler.emit.outline import Outline, outline, place_program

@@ -1,10 +1,11 @@
-"""Which descriptor fields vary, and how: constants are wired, the rest is sent, affine in what a run varies.
+"""Encode the descriptors of a program: constant fields are wired, all others are sent as affine words.
 
-Every field of every node is evaluated for every phase and every number of token tiles (all of them up
-to 64, beyond that the ends, the powers of two and their neighbours; the ends alone where nothing is emitted
-yet), for the first, second and last walks of a section, and for positions at both ends of the context. A
-field with one value everywhere becomes a constant of the hardware. Any other must be base + layer * walk +
-position * first position + tiles * tiles in each phase.
+Every field of every node is evaluated for every phase, for several numbers of token tiles, for the first,
+second and last walk of a section, and for positions at both ends of the context. The numbers of token tiles
+are all numbers up to 64, and beyond that the powers of two, their neighbours and both ends. If nothing is
+emitted yet, they are only the ends. A field with one value everywhere becomes a constant of the hardware. In
+each phase any other field must equal base + layer * (walk) + position * (first position) + tiles * (number of
+tiles).
 """
 
 from collections.abc import Callable, Mapping
@@ -15,14 +16,17 @@ from streamgen.base.errors import GraphError
 from streamgen.model.graph import Graph, Node, Program
 
 _ALL_TILES = 64
-_WHOLE = ""  # the run that leaves out nothing, beside the names of its variants
+_WHOLE = ""  # name of the run that leaves out nothing, beside the names of its variants
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """constants: by node, the fields wired to a value; varying: by node, the fields sent; targets: by
-    node, its number on the descriptor bus; table: the program that the sequencer walks; variants: those of
-    the variants of a run, by name."""
+    """The descriptors of a program.
+
+    constants: values of the wired fields of each node. varying: fields of each node that are sent. targets:
+    number of each node on the descriptor bus. table: program that the sequencer walks. variants: programs of
+    the variants of a run, by name.
+    """
 
     constants: dict[str, dict[str, int]]
     varying: dict[str, tuple[str, ...]]
@@ -32,17 +36,19 @@ class Encoding:
 
 
 def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool = False) -> Encoding:
-    """Descriptors of a program.
+    """The descriptors of a program.
 
-    awaited: nodes whose completion a run waits for. first: nodes told before all but inputs in a phase
-    (loads that run ahead), those last that share a channel with an input, which would wait behind them.
-    ends: look at one token tile and at all of them only: the same result for a program that can be emitted.
-    GraphError when a field is not affine in the token tiles.
+    awaited: nodes for whose completion a run waits. first: nodes that get their descriptors first in a phase,
+    after the inputs (loads that run ahead). Among them, nodes that share a channel with an input come last,
+    because the input would have to wait for them. ends: evaluate only one token tile and the largest number
+    of tiles. The result is the same for a program that can be emitted.
+
+    Raises GraphError if a field is not affine in walk, position and token tiles.
     """
     graph = program.graph
-    variants: dict[str, Callable[[Graph], Graph]] = {_WHOLE: lambda one: one, **program.variants}
+    variants: dict[str, Callable[[Graph], Graph]] = {_WHOLE: lambda graph: graph, **program.variants}
     values: dict[str, _Values] = {name: {} for name in variants}
-    for run in _runs(program, _ends(program.max_tiles) if ends else _tiles(program.max_tiles)):
+    for run in _runs(program, sorted({1, program.max_tiles}) if ends else _tiles(program.max_tiles)):
         whole = program.at(run.tiles, run.position)
         for name, variant in variants.items():
             values[name][run] = _describe(variant(whole), run.end)
@@ -50,15 +56,15 @@ def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool =
     varying: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
         described = [
-            one
+            of_fields
             for runs in values.values()
             for v in runs.values()
             for phase in range(graph.phases)
-            if (one := v.get((node.name, phase))) is not None
+            if (of_fields := v.get((node.name, phase))) is not None
         ]
         fields = [field.name for field in node.params.descriptor_fields()]
-        seen = {field: {one[field] for one in described} for field in fields}
-        constants[node.name] = {field: next(iter(found)) for field, found in seen.items() if len(found) == 1}
+        seen = {field: {of_fields[field] for of_fields in described} for field in fields}
+        constants[node.name] = {field: next(iter(sent)) for field, sent in seen.items() if len(sent) == 1}
         varying[node.name] = tuple(field for field in fields if len(seen[field]) > 1)
     targets = {node.name: i for i, node in enumerate(graph.nodes)}
     order = _order(graph, first)
@@ -66,7 +72,7 @@ def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool =
     fits: dict[tuple[int, tuple[int, ...]], Word] = {}
 
     def fit(runs: _Values, walks: int, name: str, phase: int, field: str) -> Word:
-        """That of `_fit`; nodes that are alike are told the same."""
+        """The word of `_fit`, computed once for equal nodes."""
         key = walks, tuple([described[name, phase][field] for described in runs.values()])
         if key not in fits:
             fits[key] = _fit(dict(zip(runs, key[1], strict=True)), walks, name, field)
@@ -90,7 +96,7 @@ def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool =
 
 
 def _order(graph: Graph, first: set[str]) -> list[Node]:
-    """Nodes in the order in which they are told."""
+    """Nodes in the order in which they get their descriptors."""
     inputs = {tensor.node: tensor.channel for tensor in graph.tensors if tensor.role == "input"}
     shared = {tensor.node for tensor in graph.tensors if tensor.channel in inputs.values()}
     return sorted(graph.nodes, key=lambda n: (n.name not in inputs, n.name not in first, n.name in shared))
@@ -98,7 +104,8 @@ def _order(graph: Graph, first: set[str]) -> list[Node]:
 
 @dataclass(frozen=True)
 class _Walk:
-    """What descriptors are evaluated for. end: 0 the first walk of each section, 1 the second, 2 the last."""
+    """A run and a walk for which descriptors are evaluated. end: 0 for the first walk of each section, 1 for
+    the second, 2 for the last."""
 
     tiles: int
     position: int = 0
@@ -110,7 +117,8 @@ _Values = dict[_Walk, _Described]
 
 
 def _runs(program: Program, tiles: list[int]) -> list[_Walk]:
-    """The first ones differ from the very first in one thing by one step, where there is room for that."""
+    """The walks to evaluate. The first ones differ from the very first in only one variable, by one step if
+    there is room for it."""
     runs = [_Walk(tiles[0])]
     if program.last_position(1):
         runs.append(_Walk(tiles[0], 1))
@@ -119,10 +127,6 @@ def _runs(program: Program, tiles: list[int]) -> list[_Walk]:
     runs += [_Walk(t) for t in tiles[1:]]
     runs += [_Walk(t, program.last_position(t), end) for t in (tiles[0], tiles[-1]) for end in (0, *ends)]
     return list(dict.fromkeys(runs))
-
-
-def _ends(largest: int) -> list[int]:
-    return sorted({1, largest})
 
 
 def _tiles(largest: int) -> list[int]:
@@ -157,13 +161,13 @@ def _fit(points: dict[_Walk, int], walks: int, node: str, field: str) -> Word:
             slopes[name] = (points[run] - points[first]) // moved[name]
     base = points[first] - sum(slopes[name] * steps[first][name] for name in slopes)
     for run, value in points.items():
-        found = base + sum(slopes[name] * steps[run][name] for name in slopes)
-        if found != value:
+        promised = base + sum(slopes[name] * steps[run][name] for name in slopes)
+        if promised != value:
             law = " + ".join([str(base), *(f"{slope} * {name}" for name, slope in slopes.items() if slope)])
             where = ", ".join(f"{name} {step}" for name, step in steps[run].items())
             raise GraphError(
-                f"descriptor field {field!r} of node {node!r} is not affine in layer, position and tiles: "
-                f"{value} at {where}; {law} expected"
+                f"descriptor field {field!r} of node {node!r} is not affine in layer, position and tiles: it "
+                f"is {value} at {where}; expected {law}"
             )
     return Word(base=base, **slopes)
 

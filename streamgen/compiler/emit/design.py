@@ -1,4 +1,4 @@
-"""A finished program becomes a design: Verilog, images of the constants, manifest."""
+"""Turn a finished program into a design: Verilog, images of the constants, manifest."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -31,10 +31,13 @@ _VERILOG, _MANIFEST = "design.v", "manifest.json"
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """What is written for a device. sources: files of the Verilog of users, by name. graph: weight files hold
-    its constants, packed when they are written. resources: what it promises to use, by kind of block.
-    placement: on the SLRs of the board. instances: the SLR of each in the top, by its name in the Verilog;
-    where there are several, the registers of resets as well."""
+    """A design as it is written for a device.
+
+    sources: Verilog files of users, by name. graph: graph whose constants fill the weight files; they are
+    packed when the files are written. resources: promised resources by kind of block. placement: SLRs of the
+    blocks. instances: SLR of each instance in the top, by its name in the Verilog; if the design lies on
+    several SLRs, also of the registers of resets.
+    """
 
     manifest: Manifest
     verilog: str
@@ -62,7 +65,7 @@ class Design:
         write_constants(self.graph, folder)
 
     def _texts(self) -> dict[str, bytes]:
-        """Contents of the files but those of weights, by name."""
+        """Contents of all files except the weight files, by name."""
         return {
             _VERILOG: self.verilog.encode(),
             **{name: text.encode() for name, text in self.sources.items()},
@@ -71,11 +74,11 @@ class Design:
 
 
 def emit(program: Program, budget: Budget, max_tokens: int, counted: Counted | None = None) -> Design:
-    """Build the top of a program and everything the host needs. The same program gives the same bytes.
-    counted: told of the blocks of the top.
+    """Build the top of a program and everything that the host needs. The same program gives the same bytes.
+    counted: called with the number of converted blocks of the top.
 
-    BudgetError when the board has too little for it; GraphError for descriptors that are not affine and for
-    components that are not what their Params say.
+    Raises BudgetError if the design does not fit the board, and GraphError for descriptors that are not
+    affine and for components that differ from their Params.
     """
     graph, board = program.graph, budget.board
     check_components(graph)
@@ -109,9 +112,9 @@ def emit(program: Program, budget: Budget, max_tokens: int, counted: Counted | N
     identity = f"{manifest.identity()}{hardware!r}"
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
     top = replace(top, design_hash=int(digest, 16))
-    blocks = len(top.instances.keys() - {"control"})  # which is converted with the top
+    blocks = len(top.instances.keys() - {"control"})  # control is converted with the top
     library = Library(counted and (lambda met: counted("Verilog", met, blocks)))
-    library.add_source(_VERILOG, "", ())  # nobody else's file may have this name
+    library.add_source(_VERILOG, "", ())  # no file of a user may have this name
     verilog = to_verilog(top.build(), budget.name, library)
     sources = {name: text for name, text in library.sources.items() if name != _VERILOG}
     return Design(
@@ -132,7 +135,7 @@ def _outputs(graph: Graph) -> tuple[str, ...]:
 
 
 def _streams(graph: Graph) -> tuple[StreamFacts, ...]:
-    """In topological order."""
+    """The edges and their instances, in topological order."""
     place = {node.name: i for i, node in enumerate(graph.nodes)}
     order = sorted(range(len(graph.edges)), key=lambda k: place[graph.edges[k].source.node])
     return tuple(

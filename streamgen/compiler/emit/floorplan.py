@@ -1,9 +1,9 @@
-"""On which SLR each instance of a top lies, and what stands between SLRs.
+"""The SLR of each instance of a top, and the instances between SLRs.
 
-Nodes lie where placement has put them, a FIFO at its reader; what stands around the graph lies at the memory.
-An edge whose ends lie on different SLRs is a crossing of several instances (`streamgen.fifo.crossing`). Each
-SLR with nodes has a descriptor bus and a tree of resets of its own, and what its nodes do comes to the
-counters through registers.
+Placement decides the SLR of a node. A FIFO lies with its reader. Everything around the graph lies at the
+memory. An edge whose ends lie on different SLRs is a crossing of several instances
+(`streamgen.fifo.crossing`). Each SLR with nodes has its own descriptor bus and its own tree of resets. The
+activity of its nodes reaches the counters through registers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 
 def sender_name(name: str) -> str:
-    """Instance at the source of a crossing that is called `name`."""
+    """Name of the instance at the source of the crossing `name`."""
     return f"{name}_sender"
 
 
 def relay_name(name: str, slr: str) -> str:
-    """Instance on an SLR between the ends of a crossing."""
+    """Name of the instance of the crossing `name` on an SLR between its ends."""
     return f"{name}_relay_{slr}"
 
 
 @dataclass(frozen=True)
 class Floorplan:
-    """order: names of the SLRs as they lie beside one another. home: that of the memory. slrs: those of the
-    nodes; of one that is not named, `home`."""
+    """The SLRs of nodes. order: names of the SLRs in their physical order. home: SLR of the memory. slrs: SLR
+    of each node; a node that is not in it lies on `home`."""
 
     order: tuple[str, ...] = ("SLR0",)
     home: str = "SLR0"
@@ -34,16 +34,16 @@ class Floorplan:
         return (self.slrs or {}).get(node, self.home)
 
     def used(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """SLRs with some of these nodes, and that of the memory, which is the first."""
-        found = {self.of(node) for node in nodes}
-        return (self.home, *(slr for slr in self.order if slr in found and slr != self.home))
+        """The SLR of the memory, then the other SLRs that have some of these nodes."""
+        in_use = {self.of(node) for node in nodes}
+        return (self.home, *(slr for slr in self.order if slr in in_use and slr != self.home))
 
     def distance(self, source: str, target: str) -> int:
-        """Boundaries between two SLRs."""
+        """Number of boundaries between two SLRs."""
         return abs(self.order.index(source) - self.order.index(target))
 
     def between(self, source: str, target: str) -> tuple[str, ...]:
-        """SLRs that are crossed on the way, in order."""
+        """SLRs on the way between two SLRs, in order, without the two."""
         first, last = self.order.index(source), self.order.index(target)
         step = 1 if last > first else -1
         return self.order[first + step : last : step] if first != last else ()

@@ -1,4 +1,4 @@
-"""Files of the constants, one buffer a channel, and what the host must know of every buffer."""
+"""Weight files with the constants, one buffer for each channel, and the `Buffer` of each tensor."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,13 +20,14 @@ def weights_name(channel: int) -> str:
 
 
 def weights_file(channel: int) -> str:
-    """Name of the file that this buffer is filled from."""
+    """Name of the file with the contents of this buffer."""
     return f"{weights_name(channel)}.bin"
 
 
 def write_constants(graph: Graph, folder: Path) -> None:
-    """Write the weight files: by channel the constants that its loads read, at the offsets of their
-    descriptors, zeros between them. Each processor packs and holds one constant at a time."""
+    """Write the weight files. The file of a channel has the constants that loads read from the channel, at
+    the offsets of their descriptors, with zeros between them. Each processor packs and holds one constant at
+    a time."""
     placed: dict[int, list[tuple[ITensor, ndarray, int]]] = {}
     for tensor, itensor, array, first in _placed(graph):
         placed.setdefault(tensor.channel, []).append((itensor, array, first))
@@ -38,11 +39,11 @@ def write_constants(graph: Graph, folder: Path) -> None:
                 file.write(MemoryLayout.of(itensor).pack(itensor, array))
             file.truncate(count)
 
-    side_by_side(lambda one: write(*one), constant_bytes(graph).items())
+    side_by_side(lambda item: write(*item), constant_bytes(graph).items())
 
 
 def constant_bytes(graph: Graph) -> dict[int, int]:
-    """Bytes of those images, known before anything is packed."""
+    """Bytes of the weight file of each channel, known before anything is packed."""
     count: dict[int, int] = {}
     for tensor, itensor, _, first in _placed(graph):
         end = first + MemoryLayout.of(itensor).beats(itensor.token_count) * BEAT_BYTES
@@ -51,7 +52,7 @@ def constant_bytes(graph: Graph) -> dict[int, int]:
 
 
 def _placed(graph: Graph) -> Iterator[tuple[Tensor, ITensor, ndarray, int]]:
-    """Every constant of every walk: its tensor, stream and values, and the byte at which it begins."""
+    """All constants of all walks: tensor, stream, values and first byte."""
     for tensor in graph.tensors:
         if tensor.role != "constant":
             continue
@@ -67,35 +68,38 @@ def _placed(graph: Graph) -> Iterator[tuple[Tensor, ITensor, ndarray, int]]:
 
 
 def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:
-    """The buffer of an input or output: its stream for one token tile, and the loop that tiles lengthen if
-    any does."""
+    """The buffer of an input or output, with its stream for one token tile and the loop that grows with the
+    number of tiles, if there is one."""
     largest = program.graph.tensor_itensor(tensor)
-    one = program.at(1).tensor_itensor(tensor)
-    fixed = program.smaller is None or (program.max_tiles > 1 and one == largest)
-    loop = None if fixed else _tile_loop(one, largest)
+    one_tile = program.at(1).tensor_itensor(tensor)
+    fixed = program.smaller is None or (program.max_tiles > 1 and one_tile == largest)
+    loop = None if fixed else _tile_loop(one_tile, largest)
     assert tensor.role in ("input", "output")
     return Buffer(
         name=tensor.name,
         role="input" if tensor.role == "input" else "output",
         channel=tensor.channel,
         bytes=MemoryLayout.of(largest).beats(largest.token_count) * BEAT_BYTES,
-        itensor=str(one),
+        itensor=str(one_tile),
         tile_loop=loop,
         shape=tensor.shape,
     )
 
 
 def kept_buffer(tensor: Tensor) -> Buffer:
-    """The buffer of what runs, or phases, leave to one another: whole beats, one after the other."""
+    """The buffer of a state or a spill: whole beats, one after the other."""
     assert tensor.role in ("state", "spill") and tensor.itensor is not None
     beats = MemoryLayout.of(tensor.itensor).beats(tensor.itensor.token_count)
     role: Literal["state", "spill"] = "state" if tensor.role == "state" else "spill"
     return Buffer(name=tensor.place, role=role, channel=tensor.channel, bytes=beats * BEAT_BYTES)
 
 
-def _tile_loop(one: ITensor, largest: ITensor) -> int:
-    """Which loop of a stream runs longer with more tiles; the outermost over tokens if there is one tile."""
-    changed = [i for i, (a, b) in enumerate(zip(one.tripcounts, largest.tripcounts, strict=True)) if a != b]
+def _tile_loop(one_tile: ITensor, largest: ITensor) -> int:
+    """The loop of a stream that grows with the number of tiles. If the largest run has one tile, the
+    outermost loop over tokens."""
+    changed = [
+        i for i, (a, b) in enumerate(zip(one_tile.tripcounts, largest.tripcounts, strict=True)) if a != b
+    ]
     (loop,) = changed or largest.iter_map[0][:1]
-    assert replace(one, tripcounts=largest.tripcounts) == largest
+    assert replace(one_tile, tripcounts=largest.tripcounts) == largest
     return loop

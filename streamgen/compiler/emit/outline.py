@@ -1,6 +1,6 @@
-"""What a design is before its Verilog: its top, its buffers, its counters; and where its blocks lie.
+"""The outline of a design before its Verilog: top, buffers, counters and the places of its blocks.
 
-The order is lower, place, size, emit: all of this is known of a program whose FIFOs have no depth yet.
+The order of the passes is lower, place, size, emit. The outline is known before FIFOs have depths.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,8 @@ from streamgen.platform.capacity import require_room
 
 @dataclass(frozen=True)
 class Outline:
-    """top: without the hash of the design. buffers, counters: as the manifest has them."""
+    """The outline of a design. top: the top without the hash of the design. buffers, counters: those of the
+    manifest."""
 
     top: TopParams
     buffers: tuple[Buffer, ...]
@@ -34,10 +35,11 @@ class Outline:
 
 
 def place_program(program: Program, spare: float, *, budget: Budget) -> Regions:
-    """Where the blocks of a program lie: as it has been placed before, if that fits, else anew; FIFOs that
-    have no depth yet are taken for such of one token. spare: of each SLR, to leave free where that can be.
+    """The SLR of each block of a program. If the program was placed before and still fits, the blocks stay
+    where they are. A FIFO without a depth counts as a FIFO of one token. spare: share of each SLR to leave
+    free, if possible.
 
-    BudgetError when nothing fits the board; GraphError for descriptors not affine at the ends.
+    Raises BudgetError if no placement fits the board, and GraphError for descriptors that are not affine.
     """
     top = outline(program, budget, ends=True).top
     placement = find_fit(budget.name, top, budget.board, program.regions.slrs, spare)
@@ -45,9 +47,10 @@ def place_program(program: Program, spare: float, *, budget: Budget) -> Regions:
 
 
 def outline(program: Program, budget: Budget, *, ends: bool = False) -> Outline:
-    """BudgetError when a memory channel has too little room; GraphError for descriptors not affine.
+    """The outline of a program. ends: see `encode`; for programs that are not emitted.
 
-    ends: as of `encode`, for what is not emitted.
+    Raises BudgetError if a memory channel has too little room, and GraphError for descriptors that are not
+    affine.
     """
     graph = program.graph
     constants = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
@@ -61,7 +64,10 @@ def outline(program: Program, budget: Budget, *, ends: bool = False) -> Outline:
     ]
     programs = (encoding.table, *encoding.variants.values())
     table = Buffer(
-        name="table", role="table", channel=control_channel, bytes=max(len(one.pack()) for one in programs)
+        name="table",
+        role="table",
+        channel=control_channel,
+        bytes=max(len(phase_table.pack()) for phase_table in programs),
     )
     counters = [
         Counter(name=node.name, kind=kind) for node in graph.nodes for kind in ("busy", "stalled")
@@ -86,8 +92,8 @@ def outline(program: Program, budget: Budget, *, ends: bool = False) -> Outline:
 
 
 def _control_channel(graph: Graph, host: int, buffers: Iterable[Buffer]) -> int:
-    """Where the phase table is read, a part in every walk: on the channel of the host's tensors, or on the
-    first that has less of the caches."""
+    """The channel of the phase table, which is read in every walk. It is the channel with the fewest bytes of
+    caches. Among equal channels, the channel of the host's tensors comes first, then the lowest."""
     caches = dict.fromkeys((host, *(tensor.channel for tensor in graph.tensors)), 0)
     for buffer in buffers:
         if buffer.role == "state":

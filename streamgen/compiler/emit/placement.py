@@ -1,15 +1,19 @@
-"""Which SLR of the card each block of a design lies on.
+"""Choose the SLR of the card for each block of a design.
 
-The memory is at one SLR; what hangs on it (masters, DMAs, control) is fixed there. All other blocks lie such
-that no SLR is filled above its share, if that can be, and that few bits cross from SLR to SLR.
+The memory is at one SLR. The blocks that are connected to it (masters, DMAs, control) are fixed there. All
+other blocks are placed so that no SLR is filled above its share, if that is possible, and so that few bits
+cross from SLR to SLR.
 
-It is a mixed integer program for HiGHS. The SLRs in order, block b is beyond boundary k when y[b, k] = 1, and
-y falls with k; net l crosses boundary k when x[l, k] >= |y[source, k] - y[target, k]|, for all its targets,
-is 1: nested minimal cuts under limits, which the relaxation nearly solves. Minimised are the bits of all
-crossings, and above them the shares by which an SLR has too little of a resource, or a boundary too few
-wires: each for itself, so that what cannot be had hides nothing else. Blocks joined by wide links are placed
-together, so that the program stays small. Twins, blocks of equal needs on equal nets like the columns of an
-engine, are one y that counts them: it matters how many lie where, not which.
+The placement is a mixed integer program, which HiGHS solves. The SLRs are in order. Block b is beyond
+boundary k if y[b, k] = 1; y falls with k. Net l crosses boundary k if x[l, k] = 1, where x[l, k] >=
+|y[source, k] - y[target, k]| for all its targets. These are nested minimal cuts under limits, which the
+relaxation nearly solves. The program minimises the bits of all crossings. With a much larger weight it
+minimises the shares by which each SLR lacks each resource and each boundary lacks wires. Every shortage has
+its own variable, so an unavoidable shortage does not hide another one.
+
+Two steps keep the program small. Blocks that wide links join are placed together. Twins, which are blocks
+with equal needs on equal nets, like the columns of an engine, share one integer y, which counts them: only
+the number of twins on an SLR matters.
 """
 
 from collections import Counter
@@ -24,17 +28,20 @@ from numpy import ndarray
 from streamgen.contract.cost import Resources
 from streamgen.platform.boards import Board
 
-_GRAINS = (0.05, 0.01)  # size of a cluster, as a share of an SLR's limit; the finer one if the first fails
-_GAP = 0.05  # of the bits, to a bound of the fewest
-_NODES = 1000  # of the search tree, so that it ends on any machine at the same place
-_OVER = 100.0  # weight of a share that is lacking against the share of all bits that cross
-_ROUNDING = 1e-6  # of the solver
+_GRAINS = (
+    0.05,
+    0.01,
+)  # size of a cluster, as a share of an SLR's limit; the second if the first does not fit
+_GAP = 0.05  # relative gap between the bits and a lower bound at which the solver stops
+_NODES = 1000  # limit on the search tree, so that the search ends at the same node on any machine
+_OVER = 100.0  # weight of a missing share against the share of all bits that cross
+_ROUNDING = 1e-6  # rounding error of the solver
 _NAMES = tuple(field.name for field in fields(Resources))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """What is placed as a whole. fixed: it lies at the memory."""
+    """A block that is placed as a whole. fixed: the block lies at the memory."""
 
     name: str
     kind: str
@@ -44,8 +51,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Link:
-    """Wires between two blocks, by their names. stream: tokens pass there; else somebody only looks on.
-    net: links of one name carry the same from one source, so that together they cross a boundary once."""
+    """Wires between two blocks. source, target: names of the blocks. stream: whether the wires are a stream
+    of tokens; if not, counters only observe them. net: name that links share if they carry the same bits from
+    one source; together they cross a boundary once."""
 
     name: str
     source: str
@@ -57,7 +65,7 @@ class Link:
 
 @dataclass(frozen=True)
 class _Net:
-    """Wires from a block to others, all by number."""
+    """Wires from a block to other blocks. source, targets: numbers of the blocks."""
 
     bits: int
     source: int
@@ -66,8 +74,12 @@ class _Net:
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """slrs: name of the SLR by block. used: resources by SLR. crossings: by stream, boundaries that it
-    crosses, where it crosses any. bits: of the nets, times the boundaries. wires: by boundary."""
+    """The SLRs of all blocks.
+
+    slrs: SLR of each block. used: resources used on each SLR. crossings: number of boundaries that a stream
+    crosses, for streams that cross any. bits: sum over all nets of their bits times the boundaries that they
+    cross. wires: wires across each boundary.
+    """
 
     slrs: Mapping[str, str]
     used: Mapping[str, Resources]
@@ -76,7 +88,8 @@ class Placement:
     wires: tuple[int, ...]
 
     def fits(self, board: Board) -> bool:
-        """Whether no SLR is filled above the share that a design may fill, nor the wires between any two."""
+        """Whether no SLR is filled above the share that a design may fill, and no boundary has too many
+        wires."""
         full = all(_within(self.used[slr.name], slr.resources * board.fill) for slr in board.slrs)
         return full and all(wires <= board.room for wires in self.wires)
 
@@ -84,27 +97,27 @@ class Placement:
 def placed(
     blocks: Sequence[Block], links: Sequence[Link], board: Board, slrs: Mapping[str, str]
 ) -> Placement:
-    """The placement with each block where `slrs` says."""
+    """The placement with the SLR of each block as in `slrs`."""
     names = [slr.name for slr in board.slrs]
     return _placement(blocks, links, board, [names.index(slrs[block.name]) for block in blocks])
 
 
 def place(blocks: Sequence[Block], links: Sequence[Link], board: Board) -> Placement:
-    """Place all blocks; the same blocks and links in the same order give the same placement."""
+    """Place all blocks. The same blocks and links in the same order give the same placement."""
     memory = [slr.name for slr in board.slrs].index(board.hbm.slr)
-    found = _placement(blocks, links, board, [memory] * len(blocks))
+    placement = _placement(blocks, links, board, [memory] * len(blocks))
     total = reduce(add, (block.resources for block in blocks))
     for grain in _GRAINS:
-        if found.fits(board):
+        if placement.fits(board):
             break
-        found = _placement(blocks, links, board, _place_clusters(blocks, links, board, grain))
+        placement = _placement(blocks, links, board, _place_clusters(blocks, links, board, grain))
         if not _within(total, board.resources * board.fill):
             break
-    return found
+    return placement
 
 
 def _place_clusters(blocks: Sequence[Block], links: Sequence[Link], board: Board, grain: float) -> list[int]:
-    """The SLR of each block, by number, with blocks joined as `_clusters` does."""
+    """Number of the SLR of each block. Blocks of a cluster (`_clusters`) lie together."""
     cluster = _clusters(blocks, links, [slr.resources * (board.fill * grain) for slr in board.slrs])
     joined: dict[int, Block] = {}
     for block, k in zip(blocks, cluster, strict=True):
@@ -121,18 +134,18 @@ def _place_clusters(blocks: Sequence[Block], links: Sequence[Link], board: Board
 
 
 def _nets(links: Sequence[Link], number: Mapping[str, int]) -> Iterator[_Net]:
-    """What crosses boundaries together. number: of each block, or of what it belongs to."""
-    found: dict[tuple[str, bool], list[Link]] = {}
+    """The nets of links. number: number of each block, or of the cluster of each block."""
+    by_net: dict[tuple[str, bool], list[Link]] = {}
     for link in links:
-        found.setdefault((link.net or link.name, link.net is None), []).append(link)
-    for together in found.values():
+        by_net.setdefault((link.net or link.name, link.net is None), []).append(link)
+    for together in by_net.values():
         targets = tuple(number[link.target] for link in together)
         yield _Net(together[0].bits, number[together[0].source], targets)
 
 
 def _clusters(blocks: Sequence[Block], links: Sequence[Link], limits: Sequence[Resources]) -> list[int]:
-    """The cluster of each block: all that is fixed is one; of the rest, the ends of the widest links are
-    joined first, as long as a cluster keeps within all limits."""
+    """The cluster of each block. All fixed blocks are cluster -1. The ends of other links are joined, widest
+    link first, as long as the cluster stays within all limits."""
     number = {block.name: k for k, block in enumerate(blocks)}
     cluster = [-1 if block.fixed else k for k, block in enumerate(blocks)]
     members = {k: [k] for k in cluster if k >= 0}
@@ -149,8 +162,8 @@ def _clusters(blocks: Sequence[Block], links: Sequence[Link], limits: Sequence[R
 
 
 def _solve(blocks: Sequence[Block], nets: Sequence[_Net], board: Board) -> list[int]:
-    """The SLR of each block, by number. Columns of the program: y by boundary and group of twins, x by
-    boundary and net, what is lacking by SLR and resource, then by boundary."""
+    """Number of the SLR of each block. Columns of the program: y by boundary and group of twins, x by
+    boundary and net, then shortages by SLR and resource, then shortages by boundary."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # slow to load, and most designs fit one SLR
     from scipy.sparse import coo_array
 
@@ -169,7 +182,7 @@ def _solve(blocks: Sequence[Block], nets: Sequence[_Net], board: Board) -> list[
         rows.extend((len(limits), column, factor) for column, factor in terms if factor)
         limits.append(limit)
 
-    share = [1 / len(group) for group in groups]  # of a group, that one is
+    share = [1 / len(group) for group in groups]  # share of one block in its group
     for cut in range(cuts):
         for k in range(count):
             if cut:
@@ -185,7 +198,7 @@ def _solve(blocks: Sequence[Block], nets: Sequence[_Net], board: Board) -> list[
             limit = getattr(slr.resources, name) * board.fill
             needs = [getattr(blocks[group[0]].resources, name) for group in groups]
             scale = limit or max(*needs, 1)
-            # a block lies here when it is beyond the boundary before and not beyond the one behind
+            # a block lies here if it is beyond the boundary before and not beyond the boundary behind
             before = (
                 [((place_ - 1) * count + k, need / scale) for k, need in enumerate(needs)] if place_ else []
             )
@@ -227,13 +240,14 @@ def _solve(blocks: Sequence[Block], nets: Sequence[_Net], board: Board) -> list[
     beyond: ndarray = np.rint(result.x[:first_x]).reshape(cuts, count)
     at = [0] * len(blocks)
     for g, group in enumerate(groups):
-        for n, k in enumerate(group):  # the first of a group lie nearest to the first SLR
+        for n, k in enumerate(group):  # the first blocks of a group lie nearest to the first SLR
             at[k] = sum(n >= len(group) - far for far in beyond[:, g])
     return at
 
 
 def _twins(blocks: Sequence[Block], nets: Sequence[_Net]) -> list[list[int]]:
-    """Blocks by number: together those that could change places, for what they need and hang on is equal."""
+    """Numbers of the blocks, in groups of twins: blocks with equal needs on equal nets, which could change
+    places."""
     hangs: list[list[Hashable]] = [[] for _ in blocks]
     for n, net in enumerate(nets):
         hangs[net.source].append(("source", net.bits, net.targets))
@@ -247,7 +261,7 @@ def _twins(blocks: Sequence[Block], nets: Sequence[_Net]) -> list[list[int]]:
 
 
 def _joined(nets: Sequence[_Net], group: Mapping[int, int]) -> list[_Net]:
-    """Nets between groups: those of twins are one, with the bits of all."""
+    """Nets between groups of blocks. The nets of twins become one net with the bits of all."""
     bits: dict[tuple[int, tuple[int, ...], int], int] = {}
     for n, net in enumerate(nets):
         targets = tuple(dict.fromkeys(group[target] for target in net.targets))
@@ -258,7 +272,7 @@ def _joined(nets: Sequence[_Net], group: Mapping[int, int]) -> list[_Net]:
 
 
 def _placement(blocks: Sequence[Block], links: Sequence[Link], board: Board, at: Sequence[int]) -> Placement:
-    """The placement with block k at SLR at[k]."""
+    """The placement with block k on SLR at[k]."""
     names = [slr.name for slr in board.slrs]
     where = {block.name: place for block, place in zip(blocks, at, strict=True)}
     crossed = {link.name: abs(where[link.source] - where[link.target]) for link in links}

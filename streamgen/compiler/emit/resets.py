@@ -1,8 +1,9 @@
-"""Resets of a top: every block has a register of its own, behind a tree of registers.
+"""Resets of a top: every block has its own reset register behind a tree of registers.
 
-A reset passes two registers, then, where blocks lie on several SLRs, as many as the farthest way has, then
-the levels of the tree of its SLR: as many for all blocks, and for the control. So all leave reset in the same
-cycle, and no register of a tree drives more than FAN_OUT others or one block.
+A reset passes two registers. If blocks lie on several SLRs, it then passes as many registers as the longest
+way to an SLR has. Then it passes the levels of the tree of its SLR. The number of registers is the same for
+all blocks and for the control, so all leave reset in the same cycle. A register of a tree drives at most
+FAN_OUT other registers, or one block.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,46 +11,49 @@ from itertools import count
 
 from amaranth import Cat, ClockDomain, Module, Signal, Value
 
-PIN = "pin"  # the clock domain of what no reset of a domain resets
+PIN = "pin"  # the clock domain without a reset
 FAN_OUT = 32
 SHORTEST_RESET = 16
-"""Cycles that `ap_rst_n` must be low at least. A memory that is reset with the kernel must not come back
-before the kernel has noticed.
+"""Fewest cycles for which `ap_rst_n` must be low. A memory that is reset with the kernel must not leave reset
+before the reset has reached the whole kernel.
 """
 _SYNCHRONISERS = 2
-# Synthesis would join equal registers again, or make shift registers of them.
+# Without these attributes synthesis would merge equal registers, or make shift registers of them.
 _APART = {"dont_touch": "true", "shreg_extract": "no"}
 
 
 def levels(blocks: Sequence[int], way: int = 0) -> int:
-    """Levels of the trees. blocks: of each SLR. way: registers on the way to the farthest one. ValueError
-    when a reset takes SHORTEST_RESET cycles to reach so many blocks."""
-    found = next(level for level in count(1) if FAN_OUT**level >= max(blocks))
-    if (cycles := _SYNCHRONISERS + way + found) >= SHORTEST_RESET:
-        raise ValueError(f"a reset takes {cycles} cycles to reach {sum(blocks)} blocks")
-    return found
+    """Levels of the trees. blocks: number of blocks on each SLR. way: registers on the way to the farthest
+    SLR. Raises ValueError if a reset needs SHORTEST_RESET cycles or more to reach all blocks."""
+    depth = next(level for level in count(1) if FAN_OUT**level >= max(blocks))
+    if (cycles := _SYNCHRONISERS + way + depth) >= SHORTEST_RESET:
+        raise ValueError(
+            f"a reset takes {cycles} cycles to reach {sum(blocks)} blocks; it must take fewer than "
+            f"{SHORTEST_RESET}"
+        )
+    return depth
 
 
 def registers(blocks: Sequence[int], way: int = 0) -> int:
-    """Flip-flops of all of it."""
+    """Flip-flops of all resets. blocks, way: see `levels`."""
     depth = levels(blocks, way)
-    trees = sum(-(-one // FAN_OUT**level) for one in blocks for level in range(depth))
+    trees = sum(-(-slr_blocks // FAN_OUT**level) for slr_blocks in blocks for level in range(depth))
     return _SYNCHRONISERS + depth + way * (1 + len(blocks)) + trees
 
 
 def way_name(slr: str, k: int) -> str:
-    """The k-th register on the way to an SLR, the nearest to the pin first."""
+    """Name of the k-th register on the way to an SLR, counted from the pin."""
     return f"reset_way_{slr}_{k}"
 
 
 def tree_name(slr: str, level: int, k: int) -> str:
-    """A register of the tree of an SLR; level 0 drives blocks."""
+    """Name of a register of the tree of an SLR; level 0 drives blocks."""
     return f"reset_{slr}_{level}_{k}"
 
 
 class Resets:
-    """What resets so many blocks of each SLR in the top `m`, and its control; `core_reset` resets the blocks
-    alone. way: registers on the way to the farthest SLR."""
+    """The resets of the blocks and the control of the top `m`. reset_n: resets everything. core_reset: resets
+    only the blocks. blocks: number of blocks on each SLR. way: registers on the way to the farthest SLR."""
 
     def __init__(
         self,
@@ -76,7 +80,7 @@ class Resets:
         self._domain("sync", control)
 
     def next(self, slr: str) -> Signal:
-        """The reset of one more block on an SLR, whose clock domain is PIN."""
+        """The reset of the next block on an SLR; the clock domain of the block is PIN."""
         return next(self._leaves[slr])
 
     def _tree(self, slr: str, root: Value, blocks: int, depth: int) -> list[Signal]:

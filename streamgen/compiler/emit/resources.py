@@ -1,7 +1,7 @@
-"""What a design promises to use, block by block, and whether the card has room for it.
+"""The promised resources of a design, block by block, and the check that the card has room for them.
 
-A block is a node of the graph with the FIFOs before it, or what stands around the graph. `require_fit`
-refuses a design that has no placement within the share of each SLR that may be filled.
+A block is a node of the graph with the FIFOs before it, or everything around the graph. `require_fit` rejects
+a design that has no placement within the share of each SLR that may be filled.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,12 +26,12 @@ SHELL = "control and masters"
 _NOTHING = Resources(lut=0, ff=0)
 _SPLIT = "split the module, or lower converter_bits so that it becomes several accelerators"
 _LESS = "smaller n_lanes or lanes, fewer channels, or a larger board"
-_HANDSHAKE = 2  # wires of a stream beside its payload: valid, and back a place that is free
+_HANDSHAKE = 2  # wires of a stream beside its payload: valid, and backwards the signal of a free place
 _LARGEST = 5  # blocks that an error names for each resource
 
 
 def promised(top: TopParams) -> dict[str, Resources]:
-    """Resources summed by kind of node; those of the FIFOs, and of what stands around the graph."""
+    """Resources by kind of node, of all FIFOs, and of everything around the graph."""
     parts: dict[str, Resources] = {}
     for node in top.graph.nodes:
         kind = _kind(node)
@@ -43,8 +43,8 @@ def promised(top: TopParams) -> dict[str, Resources]:
 
 
 def blocks(top: TopParams) -> list[Block]:
-    """What is placed: every node with the FIFOs before it and the collector of its descriptors, and what
-    stands around the graph. Loads, stores and what stands around the graph lie at the memory."""
+    """The blocks to place: each node with the FIFOs before it and the collector of its descriptors, and one
+    block for everything around the graph. That block, loads and stores lie at the memory."""
     before = {node.name: target.resources for node, target in zip(top.graph.nodes, top.targets, strict=True)}
     for k, edge in enumerate(top.graph.edges):
         target = edge.target.node
@@ -65,8 +65,8 @@ def blocks(top: TopParams) -> list[Block]:
 
 
 def links(top: TopParams) -> list[Link]:
-    """Streams between blocks, with their wires, and what the counters see of a node and its FIFOs. All
-    ways of a fork are a net: where they cross, they do as one (`lower.forks`)."""
+    """The wires of streams between blocks, and the wires from a node and its FIFOs to the counters. All ways
+    of a fork are one net, because they cross a boundary together (`lower.forks`)."""
     streams = []
     forks = {node.name for node in top.graph.nodes if copies(node.params)}
     watched = {node.name: 2 for node in top.graph.nodes}
@@ -81,9 +81,12 @@ def links(top: TopParams) -> list[Link]:
 def find_fit(
     name: str, top: TopParams, board: Board, slrs: Mapping[str, str] | None = None, spare: float = 0.0
 ) -> Placement:
-    """A placement of the design: each block where `slrs` says, if these fit; else another. BudgetError when
-    there is none within the limits: with a table of what is needed, placed and allowed, the largest blocks of
-    each resource that is short, and what would help. spare: of each SLR, to leave free where that can be."""
+    """A placement of the design. slrs: SLR of each block, used if it fits. spare: share of each SLR to leave
+    free, if possible.
+
+    Raises BudgetError if no placement is within the limits. The message has a table of the resources that are
+    needed, placed and allowed, the largest blocks of each resource that is short, and what would help.
+    """
     parts = blocks(top)
     if slrs and (placement := placed(parts, links(top), board, slrs)).fits(board):
         return placement
@@ -95,7 +98,8 @@ def find_fit(
 
 
 def require_fit(name: str, top: TopParams, board: Board) -> Placement:
-    """The placement that the design has been built for. BudgetError, as above, when it does not fit."""
+    """The placement for which the design was built. Raises the BudgetError of `find_fit` if it does not
+    fit."""
     parts, of = blocks(top), top.floorplan.of
     return _fitting(name, top, board, placed(parts, links(top), board, {p.name: of(p.name) for p in parts}))
 
@@ -105,8 +109,8 @@ def _fitting(name: str, top: TopParams, board: Board, placement: Placement) -> P
         return placement
     parts, short = blocks(top), short_of(placement.used, board)
     lines = [
-        f"{name!r} does not fit the card. A design may fill {board.fill:.0%} of each SLR; placed as well as "
-        "can be, it takes",
+        f"{name!r} does not fit the card. A design may fill {board.fill:.0%} of each SLR. In the best "
+        "placement it takes",
         usage(placement.used, board),
         *_wires(placement, board),
         *(_largest_of(parts, resource) for resource in short),
@@ -118,16 +122,16 @@ def _fitting(name: str, top: TopParams, board: Board, placement: Placement) -> P
 
 
 def _wires(placement: Placement, board: Board) -> list[str]:
-    """A line about the boundaries that too many wires cross."""
+    """A line about the boundaries with too many wires."""
     limit = int(board.room)
     pairs = [f"{a.name} and {b.name}" for a, b in pairwise(board.slrs)]
     counts = zip(pairs, placement.wires, strict=True)
     over = [f"{count:,} between {pair}" for pair, count in counts if count > limit]
-    return [f"wires that cross SLRs: {', '.join(over)}; {limit:,} may"] if over else []
+    return [f"wires that cross SLRs: {', '.join(over)}; at most {limit:,} may cross"] if over else []
 
 
 def _largest_of(parts: Sequence[Block], resource: str) -> str:
-    """The blocks that need most of a resource."""
+    """A line about the blocks that need the most of a resource."""
     need = {block.name: (getattr(block.resources, resource), block.kind) for block in parts}
     largest = sorted((name for name in need if need[name][0]), key=lambda name: (-need[name][0], name))
     named = ", ".join(f"{name} ({need[name][1]}) {number(need[name][0])}" for name in largest[:_LARGEST])
@@ -137,7 +141,7 @@ def _largest_of(parts: Sequence[Block], resource: str) -> str:
 
 
 def _too_large(parts: Sequence[Block], board: Board) -> list[str]:
-    """A line about the blocks that no SLR holds alone."""
+    """A line about the blocks that are too large for every SLR."""
     limits = [slr.resources * board.fill for slr in board.slrs]
     names = [
         f"{block.name} ({block.kind})"
@@ -147,23 +151,23 @@ def _too_large(parts: Sequence[Block], board: Board) -> list[str]:
             for limit in limits
         )
     ]
-    return [f"too large for any SLR alone: {', '.join(names)}"] if names else []
+    return [f"too large for any single SLR: {', '.join(names)}"] if names else []
 
 
 def _in_memory(top: TopParams) -> list[str]:
-    """A line about the values that are not on the chip from phase to phase."""
+    """A line about the values that wait in memory between phases."""
     names = [t.place.removeprefix("spill_") for t in top.graph.tensors if t.role == "spill"]
-    return [f"in memory from phase to phase: {', '.join(dict.fromkeys(names))}"] if names else []
+    return [f"values that wait in memory between phases: {', '.join(dict.fromkeys(names))}"] if names else []
 
 
 def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board: Board) -> list[str]:
-    """Changes of the configuration that free what is short, with what they bring."""
+    """Changes of the configuration that free resources that are short, with the resources that they free."""
     advice = []
     limit, total = board.resources * board.fill, reduce(add, (block.resources for block in parts))
     columns = [node for node in top.graph.nodes if multipliers(node.params)]
     built = sum(multipliers(node.params) for node in columns)
     matmuls = reduce(add, map(_cost, columns), _NOTHING)
-    # Nearly everything but what stands around the graph shrinks with the multipliers.
+    # Nearly everything in the graph shrinks with the multipliers; the blocks around the graph do not.
     shares = [
         (getattr(limit, r) - getattr(top.shell, r)) / (getattr(total, r) - getattr(top.shell, r))
         for r in short
@@ -171,12 +175,10 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
     ]
     if shares and min(shares) < 1:
         fit = max(0, int(built * min(shares))) // MX_GROUP * MX_GROUP
-        advice.append(
-            f"fewer multipliers or token_lanes (of its {built:,} multipliers about {fit:,} have room)"
-        )
+        advice.append(f"fewer multipliers or token_lanes (about {fit:,} of the {built:,} multipliers fit)")
     for text, changed in (
         ("prefetch_beats=64 frees {}", _without_prefetch(top)),
-        ("a smaller hold_bits (values that phases leave to one another take {})", _without_holds(top)),
+        ("a smaller hold_bits (values that wait between phases take {})", _without_holds(top)),
         ("a smaller max_tokens (FIFOs and layout converters take {})", _without_buffers(top)),
         (
             "a smaller context or fewer cache_channels (loads and stores of caches take {})",
@@ -189,11 +191,11 @@ def _advice(top: TopParams, parts: Sequence[Block], short: Sequence[str], board:
         ]
         if gains:
             advice.append(text.format(" and ".join(gains)))
-    return [*advice, _LESS if _caches(top) else _SPLIT]  # a text has one accelerator
+    return [*advice, _LESS if _caches(top) else _SPLIT]  # a language model has one accelerator
 
 
 def _caches(top: TopParams) -> set[str]:
-    """Nodes that load and store what stays from run to run."""
+    """Nodes that load and store state."""
     return {tensor.node for tensor in top.graph.tensors if tensor.role == "state"}
 
 
@@ -204,7 +206,7 @@ def _without(top: TopParams, names: Collection[str]) -> Resources:
 
 
 def _without_prefetch(top: TopParams) -> Resources:
-    """All resources with the least prefetch FIFOs."""
+    """All resources with the smallest prefetch FIFOs."""
     total = reduce(add, (block.resources for block in blocks(top)))
     for node in top.graph.nodes:
         if (least := least_prefetch(node.params)) != node.params:
@@ -219,7 +221,7 @@ def _without_holds(top: TopParams) -> Resources:
 
 
 def _without_buffers(top: TopParams) -> Resources:
-    """All resources without FIFOs and layout converters, but those of constants."""
+    """All resources without FIFOs, and without layout converters except those of constants."""
     constants = {tensor.node for tensor in top.graph.tensors if tensor.role == "constant"}
     fed = {edge.target.node for edge in top.graph.edges if edge.source.node not in constants}
     nodes = (node for node in top.graph.nodes if node.name in fed)

@@ -1,8 +1,8 @@
 """The top: nodes of a graph, a FIFO on every edge, a master for every memory channel, and the control.
 
 The pins are those of a Vitis RTL kernel: ap_clk, ap_rst_n, interrupt, s_axi_control_*, m_axi_gmem<n>_*.
-All blocks but the control are also reset by the control (`emit.resets`). Whatever goes from SLR to SLR passes
-registers at both (`emit.floorplan`).
+The control can reset all other blocks (`emit.resets`). A signal between SLRs passes registers on both
+(`emit.floorplan`).
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ from streamgen.platform.master import ChannelMasterParams
 from streamgen.platform.read_client import ReadClientParams
 from streamgen.platform.write_client import WriteClientParams
 
-WORDS_DEPTH = 16  # of a crossing of descriptor words: a word a cycle over two boundaries
+WORDS_DEPTH = 16  # depth of a crossing of descriptor words; enough for a word per cycle over two boundaries
 _TABLE_READER = ReadClientParams(depth=64, burst=16)
 _STATUS_WRITER = WriteClientParams(depth=16, burst=8)
 
@@ -59,9 +59,11 @@ def fifo_name(edge: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TopParams:
-    """graph: finished. encoding: its descriptors. pointers: names of the buffers, in the order of the
-    registers. design_hash: 64 bits. control_channel: where the phase table and the status block lie.
-    floorplan: where nodes lie.
+    """Parameters of a top.
+
+    graph: a finished graph. encoding: its descriptors. pointers: names of the buffers in the order of the
+    registers. design_hash: 64 bits. control_channel: channel of the phase table and the status block.
+    floorplan: SLRs of the nodes.
     """
 
     graph: Graph
@@ -73,12 +75,12 @@ class TopParams:
 
     @property
     def slrs(self) -> tuple[str, ...]:
-        """SLRs in use, that of the memory first."""
+        """SLRs in use; the SLR of the memory comes first."""
         return self.floorplan.used(node.name for node in self.graph.nodes)
 
     @property
     def way(self) -> int:
-        """Registers between the memory's SLR and the farthest one in use."""
+        """Number of registers between the SLR of the memory and the farthest SLR in use."""
         home = self.floorplan.home
         return max(way_of(self.floorplan.distance(home, slr)) for slr in self.slrs)
 
@@ -94,8 +96,8 @@ class TopParams:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """One a node, in the order of the graph. A node of a graph of one phase has one descriptor a run, so
-        that no more of them ever wait."""
+        """The target of each node, in the order of the graph. In a graph of one phase a node gets one
+        descriptor per run, so its queue needs a depth of 1."""
         constants = self.encoding.constants
         depth = 1 if self.graph.phases == 1 else 4
         return tuple(
@@ -108,19 +110,19 @@ class TopParams:
         )
 
     def bus(self, slr: str) -> DescriptorBusParams:
-        """The descriptor bus of an SLR, with the nodes that lie there."""
+        """The descriptor bus of the nodes on an SLR."""
         here = [self.floorplan.of(node.name) == slr for node in self.graph.nodes]
         return DescriptorBusParams(
             targets=tuple(t if own else None for t, own in zip(self.targets, here, strict=True))
         )
 
     def words(self, slr: str) -> CrossingParams:
-        """What takes descriptor words to another SLR."""
+        """The crossing of descriptor words to another SLR."""
         boundaries = self.floorplan.distance(self.floorplan.home, slr)
         return CrossingParams(bits=BusWord.size, depth=WORDS_DEPTH, boundaries=boundaries)
 
     def watched(self, slr: str) -> int:
-        """Bits by which counters see the nodes and FIFOs of an SLR."""
+        """Number of bits from the nodes and FIFOs of an SLR to the counters."""
         nodes = sum(self.floorplan.of(node.name) == slr for node in self.graph.nodes)
         levels = (
             bits_for(edge.depth or 1)
@@ -157,7 +159,7 @@ class TopParams:
         return fifo(bits, edge.depth or 1, edge.boundaries)
 
     def clients(self, channel: int, way: Literal["read", "write"]) -> list[Port]:
-        """Memory ports that read from a channel, or write to it, in the order of the graph."""
+        """Memory ports that read from a channel or write to it, in the order of the graph."""
         tensors = {(t.node, t.port): t for t in self.graph.tensors}
         return [
             Port(node.name, port)
@@ -167,7 +169,7 @@ class TopParams:
         ]
 
     def master(self, channel: int) -> ChannelMasterParams:
-        """The master of a channel: clients of the graph first, the control's last."""
+        """The master of a channel. Clients of the graph come first, the client of the control last."""
         extra = channel == self.control_channel
         readers = len(self.clients(channel, "read")) + extra
         writers = len(self.clients(channel, "write")) + extra
@@ -176,51 +178,51 @@ class TopParams:
 
     @property
     def instances(self) -> dict[str, str]:
-        """The SLR of every instance, by its name in the Verilog; beside these are the registers of resets."""
+        """The SLR of every instance, by its name in the Verilog, without the registers of resets."""
         plan, home = self.floorplan, self.floorplan.home
         around = ("control", "bus", "counters", "table_reader", "status_writer")
-        found = dict.fromkeys((*around, *map(channel_name, self.channels)), home)
-        found |= {node.name: plan.of(node.name) for node in self.graph.nodes}
+        slr_of = dict.fromkeys((*around, *map(channel_name, self.channels)), home)
+        slr_of |= {node.name: plan.of(node.name) for node in self.graph.nodes}
         for k, edge in enumerate(self.graph.edges):
             source, target = plan.of(edge.source.node), plan.of(edge.target.node)
             crossing = plan.crossing(fifo_name(k), source, target) if edge.boundaries else {}
-            found |= crossing or {fifo_name(k): target}
+            slr_of |= crossing or {fifo_name(k): target}
         _, *others = self.slrs
         if others:
-            found["words"] = home
+            slr_of["words"] = home
         for slr in others:
-            found |= plan.crossing(f"words_{slr}", home, slr) | {f"bus_{slr}": slr}
-            found |= {f"watch_{slr}_{at}": at for at in (slr, *plan.between(slr, home), home)}
-        return found
+            slr_of |= plan.crossing(f"words_{slr}", home, slr) | {f"bus_{slr}": slr}
+            slr_of |= {f"watch_{slr}_{at}": at for at in (slr, *plan.between(slr, home), home)}
+        return slr_of
 
     @property
     def reset_registers(self) -> dict[str, str]:
-        """The SLR of every register of the resets but those of the control, by the name that its cell gets
-        from its name in the Verilog: of those on the way two lie on an SLR between, and those that are not
-        needed at home."""
+        """The SLR of every reset register, by the name of its cell in the netlist, without the resets of the
+        control. Two registers of a way lie on each SLR between its ends. Registers that a shorter way does
+        not need lie on the SLR of the memory."""
         plan, home, way = self.floorplan, self.floorplan.home, self.way
-        found: dict[str, str] = {}
+        slr_of: dict[str, str] = {}
         for slr, blocks in self.blocks.items():
             between = [at for at in plan.between(home, slr) for _ in range(2)]
             last = [home, *between, slr] if slr != home else []
             places = [home] * (way - len(last)) + last
-            found |= {f"{way_name(slr, k)}_reg": place for k, place in enumerate(places)}
+            slr_of |= {f"{way_name(slr, k)}_reg": place for k, place in enumerate(places)}
             for level in range(levels([*self.blocks.values()], way)):
                 copies = range(-(-blocks // FAN_OUT**level))
-                found |= {f"{tree_name(slr, level, k)}_reg": slr for k in copies}
-        return found
+                slr_of |= {f"{tree_name(slr, level, k)}_reg": slr for k in copies}
+        return slr_of
 
     @property
     def blocks(self) -> dict[str, int]:
-        """Blocks beside the control, by SLR."""
+        """Number of blocks on each SLR, without the control."""
         counts = Counter(self.instances.values())
         counts[self.floorplan.home] -= 1
         return {slr: counts[slr] for slr in self.slrs}
 
     @property
     def shell(self) -> Resources:
-        """What stands around the graph: control, buses without their collectors, counters, masters, resets,
-        and what joins them to other SLRs."""
+        """Resources of everything around the graph: control, buses without collectors, counters, masters,
+        resets, and the crossings that join these to other SLRs."""
         parts = [self.control.resources, self.counters.resources]
         parts += [_TABLE_READER.resources, _STATUS_WRITER.resources]
         parts += [self.bus(slr).tree for slr in self.slrs]
@@ -237,7 +239,7 @@ class TopParams:
 
     @property
     def broadcast(self) -> FanoutParams:
-        """Words to the buses of all SLRs."""
+        """The fan-out of descriptor words to the buses of all SLRs."""
         return FanoutParams(bits=BusWord.size, branches=len(self.slrs))
 
     def build(self) -> "Top":
@@ -245,7 +247,7 @@ class TopParams:
 
 
 def _join(m: Module, source: Any, target: Any) -> None:
-    """Connect streams of equal bits, whatever they mean."""
+    """Connect two streams whose payloads have equal widths but may have different shapes."""
     m.d.comb += [
         Value.cast(target.payload).eq(source.payload),
         target.valid.eq(source.valid),
@@ -254,7 +256,7 @@ def _join(m: Module, source: Any, target: Any) -> None:
 
 
 class Top(wiring.Component):
-    """See the module's docstring."""
+    """The top of a design; see the docstring of the module."""
 
     def __init__(self, params: TopParams) -> None:
         self._params = params
@@ -292,7 +294,7 @@ class Top(wiring.Component):
         return m
 
     def _add(self, m: Module, name: str, params: Any) -> Any:
-        """A block of the core, which has a reset of its own."""
+        """Add a block of the core with its own reset."""
         block = Shared(params, apart=True, reset=self._resets.next(self._slr[name]))
         m.submodules[name] = DomainRenamer(PIN)(block)
         return block
@@ -300,16 +302,18 @@ class Top(wiring.Component):
     def _cross(
         self, m: Module, name: str, params: CrossingParams, source: str, target: str
     ) -> tuple[Any, Any]:
-        """The blocks of a crossing between two SLRs, joined: the first, which has its `i`, and the last."""
+        """Add the blocks of a crossing between two SLRs. Returns the first block, which has the port `i` of
+        the crossing, and the last block, which has the port `o`."""
         kinds = (params.sender, *params.relays, params.receiver)
         names = self._params.floorplan.crossing(name, source, target)
-        blocks = [self._add(m, one, kind) for one, kind in zip(names, kinds, strict=True)]
+        blocks = [self._add(m, instance, kind) for instance, kind in zip(names, kinds, strict=True)]
         for before, behind in pairwise(blocks):
             wiring.connect(m, before.o, behind.i)
         return blocks[0], blocks[-1]
 
     def _edges(self, m: Module, nodes: dict[str, Any]) -> tuple[dict[Port, Any], dict[Port, Any]]:
-        """A FIFO on every edge; returns, by port, whether a token moves and whether an output waits."""
+        """Add a FIFO on every edge. Returns for each port whether a token moves, and for each output port
+        whether a token waits."""
         moved: dict[Port, Any] = {}
         waiting: dict[Port, Any] = {}
         self._levels = []
@@ -334,7 +338,8 @@ class Top(wiring.Component):
     def _activity(
         self, m: Module, nodes: dict[str, Any], moved: dict[Port, Any], waiting: dict[Port, Any]
     ) -> tuple[Signal, Signal]:
-        """A bit for each node: some token moves; none moves and an output waits."""
+        """Two signals with a bit for each node. busy: a token moves at a port. stalled: no token moves, and a
+        token waits at an output."""
         busy, stalled = Signal(len(nodes)), Signal(len(nodes))
         for k, node in enumerate(self._params.graph.nodes):
             ports = [Port(node.name, name) for name in (*node.input_ports, *node.output_ports)]
@@ -364,7 +369,8 @@ class Top(wiring.Component):
             wiring.connect(m, getattr(bus, f"o_{k}"), nodes[node.name].i_descriptor)
 
     def _watch(self, m: Module, busy: Signal, stalled: Signal) -> tuple[Signal, Signal]:
-        """What the counters see: of other SLRs some cycles later. Replaces the levels by what they were."""
+        """busy and stalled as the counters see them, some cycles later for nodes on other SLRs. Delays the
+        levels of FIFOs in the same way."""
         p, graph = self._params, self._params.graph
         home, *others = p.slrs
         seen = Signal(len(busy)), Signal(len(stalled))
@@ -402,7 +408,7 @@ class Top(wiring.Component):
             m.d.comb += getattr(counters, f"level_{k}").eq(level)
 
     def _memory(self, m: Module, nodes: dict[str, Any], control: Any) -> Any:
-        """Masters and what hangs on them; returns whether any of them moves something."""
+        """Add the masters and connect their clients. Returns whether any master is active."""
         p = self._params
         reader = self._add(m, "table_reader", _TABLE_READER)
         writer = self._add(m, "status_writer", _STATUS_WRITER)

@@ -1,4 +1,4 @@
-"""Choices that a user need not make: unroll factors under budgets; and the cycles that they give."""
+"""Choose unroll factors under budgets, and predict the cycles of a pass."""
 
 from streamgen.compiler.explore.attention import attention_width
 from streamgen.compiler.explore.fixed import Fixed, fixed_factors

@@ -1,13 +1,18 @@
-"""Who acts in a predicted run: of all that do the same at the same time (`fifo.symmetry`) the last one.
+"""Choose the nodes, streams, clients and channels that are simulated in a predicted run.
 
-Nodes that are alike, as the columns of an engine, differ in one thing: their descriptors come one after the
-other. So the node that is told last stands for them, for which others would have to wait anyway.
+Members that do the same at the same time form a class (`fifo.symmetry`), and one member of each class is
+simulated for all. Equal nodes, such as the columns of an engine, differ only in the time of their
+descriptors, which come one after the other. The node that gets its descriptor last stands for the others,
+because other nodes have to wait for it anyway.
 
-Columns are alike also where few beats pass beside their weights at different times: writes, as those of keys
-and values, of less than 1 / `FEW` of what is read from a channel do not tell channels apart, nor do reads, as
-those of tables and norms, by which a channel differs from others by less than 1 / `LITTLE`, nor does the
-length of the first of `MANY` bursts. A channel that stands for others, the one through which most passes, has
-all that is read from it; what is read otherwise from those of the others has a channel to itself.
+Small differences between channels do not separate classes:
+
+* writes, such as those of keys and values, that are less than 1 / `FEW` of the reads from the channel
+* reads, such as those of tables and norms, by which channels differ by less than 1 / `LITTLE`
+* the length of the first burst of a command of at least `MANY` bursts
+
+The channel with the most traffic stands for its class, with everything that is read from it. Small reads that
+only other channels of the class have get a channel of their own.
 """
 
 from collections import Counter
@@ -22,29 +27,32 @@ from streamgen.compiler.explore.layout import OUTSIDE, Client, Descriptors, Layo
 from streamgen.compiler.explore.periods import Cut, Track, cut_of
 from streamgen.fifo.symmetry import classes
 
-FEW = 32  # a channel's writes are counted in this part of its reads
-MANY = 16  # bursts of a command, of which the first one may be shorter than another's
-LITTLE = 64  # reads that some channels have and others have not: less than this part of a channel's
+FEW = 32  # writes of a channel are counted in units of 1 / FEW of its reads
+MANY = 16  # bursts of a command from which on the length of its first burst does not matter
+LITTLE = 64  # channels may differ by reads of less than 1 / LITTLE of all reads of a channel
 TRACK = np.dtype([(name, np.int64) for name in ("clock", "first", "event", "stream", "groups", "mark")])
-"""`struct track` of tokens.h: addresses of arrays, how many groups, address of the marks."""
-_Class = tuple[int, int, Hashable]  # of streams: classes of both ends, what passes
+"""`struct track` of streams.h: addresses of arrays, number of groups, address of the marks."""
+_Class = tuple[int, int, Hashable]  # class of a stream: classes of both ends, and what passes
 
 
 class Acting:
-    """nodes, parts, streams, clients, channels: numbers in the layout of those who act, the FIFOs first, the
-    client of the table last. fifos: how many of the streams are FIFOs. of_fifo: for every FIFO of the layout,
-    which of the streams has its times. cuts: by phase, what is left out of it. often: how many times each
-    phase comes."""
+    """The simulated part of a layout.
+
+    nodes, parts, streams, clients, channels: numbers, in the layout, of the members that are simulated. FIFOs
+    are the first streams; the client of the table is the last client. fifos: number of streams that are
+    FIFOs. of_fifo: for each FIFO of the layout, the index of the stream that has its times. cuts: parts of
+    long phases that are left out, by phase. often: number of times that each phase occurs in the run.
+    """
 
     def __init__(self, layout: Layout, descriptors: Descriptors | None, often: Mapping[int, int]) -> None:
         self._layout, self._descriptors = layout, descriptors
-        self._kept: list[np.ndarray] = []  # for those that act, beside the arrays that `Known` has
+        self._kept: list[np.ndarray] = []  # keeps arrays alive that `Known` does not hold
         self.cuts: dict[int, Cut] = {}  # by phase
         clients = [*layout.clients.values()]
         part_nodes = [layout.nodes[node] for node, _ in layout.parts]
         count = len(layout.used)
         counts = (len(layout.nodes), len(layout.parts), len(clients), count, 1, count, count)
-        # members: nodes, parts, clients, channels as read, the sequencer, channels as written, as read little
+        # members: nodes, parts, clients, channels read, sequencer, channels written, channels of small reads
         first = [0, *np.cumsum(counts).tolist()]
         labels = self._labels(clients)
         ends = [
@@ -56,14 +64,16 @@ class Acting:
         ]
         links: list[_Class] = [(a, b, label) for (a, b), label in zip(ends, labels, strict=True)]
         links += [(n, first[1] + p, layout.intakes[p]) for p, n in enumerate(part_nodes)]
-        little = _little(clients if descriptors is None else clients[:-1], often)  # not the table's
+        little = _little(
+            clients if descriptors is None else clients[:-1], often
+        )  # without the table's client
         starts = [
             first[5 if client.writes else 6 if number in little else 3]
             for number, client in enumerate(clients)
         ]
         ranks = Counter[int]()
         for number, (client, start) in enumerate(zip(clients, starts, strict=True)):
-            place = start + client.channel  # the master serves those of a channel in turn
+            place = start + client.channel  # the master serves the clients of a channel in turn
             links.append((first[2] + number, place, (client.writes, ranks[place])))
             ranks[place] += 1
         for channel, share in _shares(clients, often).items():
@@ -72,7 +82,7 @@ class Acting:
         lightest_first = _lightest_first(clients, often, count)
 
         def acts() -> list[int]:
-            """For each member the one that stands for it."""
+            """For each member, the member that stands for it."""
             of = classes(kinds, links)
             last = {number: member for member, number in enumerate(of)}
             for start in (first[3], first[5], first[6]):
@@ -80,10 +90,10 @@ class Acting:
             return [last[number] for number in of]
 
         stands = acts()
-        if little:  # a channel that stands for others has all that it reads
+        if little:  # a channel that stands for others keeps all reads from it
             whole = {
-                stands[start + one.channel] - start
-                for start, one in zip(starts, clients, strict=True)
+                stands[start + client.channel] - start
+                for start, client in zip(starts, clients, strict=True)
                 if start == first[3]
             }
             for number in little:
@@ -113,7 +123,7 @@ class Acting:
         self._channel_of = [self.channels.index(channel) for channel in acted]
 
         def end(member: int) -> int:
-            """An end of a stream as the run has it."""
+            """The end of a stream in the numbers of the run."""
             member = stands[member]
             if member == first[4]:
                 return OUTSIDE
@@ -124,8 +134,8 @@ class Acting:
         self._ends = [(end(a), end(b)) for a, b in (ends[number] for number in self.streams)]
 
     def arrays(self, phases: int, long: int | None = None) -> list[np.ndarray]:
-        """Those of `struct model`, behind the steps, in their order. long: groups of a phase from which on
-        its middle is left out, if it can be (`cuts`)."""
+        """The arrays of `struct model` after the steps, in order. long: number of groups of a phase from
+        which on its middle is left out, if possible (`cuts`)."""
         layout, self.cuts = self._layout, {}
         streams = [layout.streams[number] for number in self.streams]
         everyone = [*layout.clients.values()]
@@ -137,12 +147,15 @@ class Acting:
             self._part_nodes,
             [layout.intakes[part] for part in self.parts],
             *self._tracks(phases, long),
-            *([two[k] for two in self._ends] for k in (0, 1)),
-            *([getattr(one, name) for one in streams] for name in ("depth", "latency", "back")),
+            *([ends[k] for ends in self._ends] for k in (0, 1)),
+            *([getattr(stream, name) for stream in streams] for name in ("depth", "latency", "back")),
             self._channel_of,
-            *([getattr(one, name) for one in clients] for name in ("writes", "burst", "depth", "under_way")),
             *(
-                [-1 if (k := getattr(one, name)) < 0 else self._stream_at[k] for one in clients]
+                [getattr(client, name) for client in clients]
+                for name in ("writes", "burst", "depth", "under_way")
+            ),
+            *(
+                [-1 if (k := getattr(client, name)) < 0 else self._stream_at[k] for client in clients]
                 for name in ("asks", "beats", "done")
             ),
             *_commands(clients, phases, self.cuts),
@@ -154,7 +167,8 @@ class Acting:
         return [np.asarray(array) for array in arrays]
 
     def tokens(self, steps: Sequence[int]) -> np.ndarray:
-        """Number of the first token of each FIFO in a run; behind it, of all."""
+        """Index of the first token of each FIFO in the arrays of times; the last element is the number of all
+        tokens."""
         counts = np.zeros((2, self.fifos), np.int64)
         times = Counter(steps)
         for part in self.parts:
@@ -165,7 +179,7 @@ class Acting:
         return np.concatenate([[0], np.cumsum(counts.max(axis=0))])
 
     def _labels(self, clients: Sequence[Client]) -> list[Hashable]:
-        """What passes through each stream, equal for streams in which the same does."""
+        """A label for each stream. Streams through which the same tokens pass have equal labels."""
         layout, contents = self._layout, self._layout.known.contents
         said: dict[int, list[Hashable]] = {}
         for (_, phase), several in layout.tracks.items():
@@ -188,17 +202,17 @@ class Acting:
         ]
 
     def _moves(self, part: int, phase: int) -> list[Moves] | None:
-        """What a part does in a phase, each stream once; None where it rests."""
+        """The moves of a part in a phase, with each stream once; None if the part rests."""
         if (several := self._layout.tracks.get((part, phase))) is None:
             return None
-        found: dict[int, Moves] = {}
+        by_stream: dict[int, Moves] = {}
         for cycles, clock, event in several:
             kept = 2 * self._stream_at[event >> 1] + (event & 1)
-            found.setdefault(kept, (cycles, clock, kept))
-        return [*found.values()]
+            by_stream.setdefault(kept, (cycles, clock, kept))
+        return [*by_stream.values()]
 
     def _tracks(self, phases: int, long: int | None) -> tuple[np.ndarray, np.ndarray]:
-        """By part and phase the number of its track, and the tracks."""
+        """The number of the track of each part in each phase, and the tracks."""
         number = np.full((len(self.parts), phases), -1)
         tracks: list[tuple[int, ...]] = []
         known = self._layout.known
@@ -222,7 +236,8 @@ class Acting:
         return number, np.array(tracks, TRACK)
 
     def _cut(self, phase: int, at_work: Mapping[int, Track], long: int) -> Cut | None:
-        """What is left out of a phase."""
+        """The part of a phase that is left out; None if the phase is shorter than `long` groups or does not
+        repeat."""
         if sum(len(groups[0]) for groups, _ in at_work.values()) < long:
             return None
         everyone, at = [*self._layout.clients.values()], self._stream_at
@@ -234,24 +249,26 @@ class Acting:
 
 
 def _begun(rows: np.ndarray, burst: int) -> list[int]:
-    """How much of its first burst is not a command's; 0 for those of many bursts."""
+    """For each command, the beats of its first burst before the command begins; 0 for a command of at least
+    `MANY` bursts."""
     return np.where(rows[:, 0] < MANY * burst, rows[:, 1] % burst, 0).tolist()
 
 
 def _beats(client: Client, often: Mapping[int, int]) -> int:
+    """Beats of a client in the whole run."""
     return sum(often[phase] * int(rows[:, 0].sum()) for phase, rows in client.commands.items())
 
 
 def _little(clients: Sequence[Client], often: Mapping[int, int]) -> set[int]:
-    """Those that read least: what one channel has of them and others have not is less than 1 / `LITTLE` of
-    what is read from it. Clients that read alike, on whichever channel, are all of them such, or none is;
-    those that read most are none."""
-    beats = {number: _beats(one, often) for number, one in enumerate(clients) if not one.writes}
+    """Numbers of the clients with small reads. Together they may add to a channel at most 1 / `LITTLE` of its
+    reads more than to another channel. Clients with equal reads on any channel (`_alike`) are taken together
+    or not at all. The clients that read the most are never taken."""
+    beats = {number: _beats(client, often) for number, client in enumerate(clients) if not client.writes}
     channels = Counter[int]()
     for number, count in beats.items():
         channels[clients[number].channel] += count
     room = {channel: count / LITTLE for channel, count in channels.items()}
-    found: set[int] = set()
+    little: set[int] = set()
     for alike in _alike(clients, beats)[:-1]:
         more = dict.fromkeys(channels, 0)
         for number in alike:
@@ -259,25 +276,25 @@ def _little(clients: Sequence[Client], often: Mapping[int, int]) -> set[int]:
         least = min(more.values())
         if all(count - least < room[channel] for channel, count in more.items() if count > least):
             room = {channel: room[channel] - (count - least) for channel, count in more.items()}
-            found |= {*alike}
-    return found
+            little |= {*alike}
+    return little
 
 
 def _alike(clients: Sequence[Client], beats: Mapping[int, int]) -> list[list[int]]:
-    """Clients that read about as much in the same phases; those that read least first."""
+    """Groups of clients that read about as much in the same phases, sorted by their reads."""
     phases = {number: sorted(clients[number].commands) for number in beats}
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for number in sorted(beats, key=lambda number: (phases[number], beats[number])):
-        last = found[-1][-1] if found else number
-        if found and phases[last] == phases[number] and beats[number] <= (1 + 1 / LITTLE) * beats[last]:
-            found[-1].append(number)
+        last = groups[-1][-1] if groups else number
+        if groups and phases[last] == phases[number] and beats[number] <= (1 + 1 / LITTLE) * beats[last]:
+            groups[-1].append(number)
         else:
-            found.append([number])
-    return sorted(found, key=lambda alike: beats[alike[-1]])
+            groups.append([number])
+    return sorted(groups, key=lambda alike: beats[alike[-1]])
 
 
 def _lightest_first(clients: Sequence[Client], often: Mapping[int, int], channels: int) -> list[int]:
-    """The channels, those through which most passes last."""
+    """Numbers of the channels, sorted by their traffic."""
     beats = Counter[int]()
     for client in clients:
         beats[client.channel] += _beats(client, often)
@@ -285,7 +302,7 @@ def _lightest_first(clients: Sequence[Client], often: Mapping[int, int], channel
 
 
 def _shares(clients: Sequence[Client], often: Mapping[int, int]) -> dict[int, int]:
-    """What is written to each channel, in whole `FEW`ths of what is read from it."""
+    """Writes to each channel in units of 1 / `FEW` of its reads, rounded down."""
     beats = Counter[tuple[int, bool]]()
     for client in clients:
         beats[client.channel, client.writes] += _beats(client, often)
@@ -294,7 +311,8 @@ def _shares(clients: Sequence[Client], often: Mapping[int, int]) -> dict[int, in
 
 
 def _commands(clients: Sequence[Client], phases: int, cuts: Mapping[int, Cut]) -> list[np.ndarray]:
-    """By client and phase its first command; beats and offset of each, and whether it is the last one."""
+    """The number of the first command of each client in each phase, then beats, offset and whether it is the
+    last one, for all commands."""
     track = np.full((len(clients), phases), -1)
     rows = [np.zeros((0, 3), np.int64)]
     for number, client in enumerate(clients):

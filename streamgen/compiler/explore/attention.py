@@ -1,12 +1,14 @@
-"""How many positions of a cache attention takes in a cycle.
+"""Choose how many positions of a cache attention reads per cycle (lanes).
 
-As many as the channels of the cache give to all query heads that share them: no read waits for products.
+The lanes match the rate of the channels, so that reads do not wait for products. All query heads of a group
+share the positions that are read:
 
     lanes >= query heads * channels * rate / beats of a position        (keys, values and their scales)
 
-rounded up to a power of two. Every position needs two multipliers for each dimension of a head. It is halved
-until they are no more than matmuls may have, the kernels take no more than an eighth of the LUTs that a
-design may fill, and the DSPs of matmuls and attention together are there.
+The number is rounded up to a power of two. Each position needs two multipliers for each dimension of a head.
+The lanes are halved until all of these hold: attention has no more multipliers than matmuls may have, its
+kernels take at most 1/8 of the LUTs that a design may fill, and the board has the DSPs for matmuls and
+attention together.
 """
 
 from streamgen.artifact.packing import BEAT_BITS
@@ -18,25 +20,27 @@ from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 
-SHARE = 8  # the part of the LUTs that attention may take: the eighth
+SHARE = 8  # attention may take 1 / SHARE of the LUTs that a design may fill
 
 
 def attention_width(model: LogicalGraph, budget: Budget, channels: int) -> int:
-    """Positions a cycle; 1 where nothing is cached. channels: of a cache.
+    """Positions per cycle; 1 if the model has no cache. channels: number of channels of a cache.
 
-    ValueError for `CompileConfig.attention_lanes` that the channels cannot give.
+    Raises ValueError if `CompileConfig.attention_lanes` is more than the channels can deliver.
     """
     if budget.attention_lanes is not None:
         if budget.attention_lanes > channels:
             raise ValueError(
-                f"CompileConfig.attention_lanes is {budget.attention_lanes}; positions of a cache lie on "
-                f"{channels} channels, which give no more a cycle"
+                f"CompileConfig.attention_lanes is {budget.attention_lanes}; it must be at most {channels}, "
+                "because the positions of a cache lie on that many channels, and each channel delivers one "
+                "position per cycle"
             )
         return budget.attention_lanes
     return max((_width(op, budget, channels) for op in cached_attentions(model)), default=1)
 
 
 def _width(op: AttentionHeads, budget: Budget, channels: int) -> int:
+    """The lanes of one attention."""
     codes = -(-op.head_dim * 8 // BEAT_BITS) * op.kv_heads
     beats = 2 * (codes + -(-op.kv_heads * SCALE.size // BEAT_BITS))
     lanes = 1
@@ -48,6 +52,7 @@ def _width(op: AttentionHeads, budget: Budget, channels: int) -> int:
 
 
 def _fits(op: AttentionHeads, lanes: int, budget: Budget) -> bool:
+    """Whether the kernels of an attention with these lanes are within their part of the budget."""
     sizes = {"dims": op.head_dim, "lanes": lanes, "group": op.group, "max_length": budget.context}
     sizes["max_rows"] = budget.max_tokens * op.heads
     bounds = {"heads": op.kv_heads, "t": 1, "length": 1}

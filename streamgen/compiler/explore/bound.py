@@ -1,21 +1,22 @@
-"""The least cycles in which memory and multipliers can do the work of a graph.
+"""A lower bound on the cycles in which memory and multipliers can do the work of a graph.
 
-A stage is all matmul columns with equally many columns before them on their longest path. They can work
-side by side; the next stage needs their results. With the rate of one channel in bytes a cycle,
+A stage is all matmul columns with the same number of columns before them on their longest path. The columns
+of a stage can work side by side; the next stage needs their results. With the rate of one channel in bytes
+per cycle,
 
-    cycles of a stage >= max(bytes of its constants / (rate * channels its columns own),
+    cycles of a stage >= max(bytes of its constants / (rate * channels of its columns),
                              products / multipliers)
 
-and the stages of a graph follow one another. Bytes are those that the loads read, tokens those that the
-user gave; padded rows and features count.
+The stages of a graph follow one another. Bytes are the bytes that loads read. Tokens are the tokens of the
+user. Padded rows and features count.
 
-In a graph of several phases each phase is a stage as often as its section is walked. Its bytes are all that
-its nodes read and write: constants, rows of tables, keys and values, inputs and outputs. It lasts no less
-than the attention in it, whose multipliers are its own.
+In a graph of several phases, each walk of a phase is a stage. Its bytes are all bytes that its nodes read and
+write: constants, rows of tables, keys and values, inputs and outputs. A phase lasts at least as long as its
+attention, which has multipliers of its own.
 
-So it is what a pass takes whose loads wait for their phase. Loads that run ahead read weights of the next
-phase while attention has the multipliers, as far as prefetch FIFOs reach: a step with long attention may
-take less than this sum.
+The bound assumes that loads wait for their phase. In fact loads run ahead: while attention works, they read
+weights of the next phase, as far as prefetch FIFOs reach. A step with long attention may therefore take fewer
+cycles than this bound.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,8 +30,8 @@ from streamgen.model.graph import Graph
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """columns: names of the nodes. products: weights times tokens. bytes: of constants, over `channels`.
-    work: cycles of the busiest node whose multipliers take no weights."""
+    """The work of a stage. columns: names of the nodes. products: weights times tokens. bytes: bytes that
+    move over `channels`. work: cycles of the busiest node whose multipliers take no weights."""
 
     columns: tuple[str, ...]
     products: int
@@ -40,7 +41,7 @@ class Stage:
     work: int = 0
 
     def memory_cycles(self, rate: Fraction) -> float:
-        """Cycles that the channels need at `rate` beats a cycle each."""
+        """Cycles that the channels need. rate: beats per cycle of a channel."""
         if not self.channels:
             return 0.0
         return float(self.bytes / (rate * BEAT_BYTES * len(self.channels)))
@@ -51,13 +52,13 @@ class Stage:
         return max(self.products / self.multipliers, self.work)
 
     def cycles(self, rate: Fraction) -> float:
-        """The larger of both."""
+        """The larger of memory cycles and compute cycles."""
         return max(self.memory_cycles(rate), self.compute_cycles)
 
 
-def least_cycles(found: Sequence[Stage], rate: Fraction) -> float:
-    """Cycles of all stages, one after the other. rate: beats a cycle of one channel."""
-    return sum(stage.cycles(rate) for stage in found)
+def least_cycles(stages: Sequence[Stage], rate: Fraction) -> float:
+    """Cycles of all stages, one after the other. rate: beats per cycle of a channel."""
+    return sum(stage.cycles(rate) for stage in stages)
 
 
 def stages(graph: Graph, tokens: int) -> list[Stage]:
@@ -73,12 +74,12 @@ def stages(graph: Graph, tokens: int) -> list[Stage]:
 
 
 def phases(graph: Graph) -> list[tuple[Stage, int]]:
-    """What each phase of a graph has to do, and how often it is walked."""
-    return [(_phase(graph, phase), walks) for found, walks in graph.walked() for phase in found]
+    """The work of each phase of a graph, and the number of its walks."""
+    return [(_phase(graph, phase), walks) for numbers, walks in graph.walked() for phase in numbers]
 
 
 def pass_cycles(graph: Graph, rate: Fraction) -> float:
-    """Least cycles of a run of a graph of several phases. rate: beats a cycle of one channel."""
+    """Fewest cycles of a run of a graph of several phases. rate: beats per cycle of a channel."""
     return sum(walks * stage.cycles(rate) for stage, walks in phases(graph))
 
 

@@ -1,12 +1,12 @@
-"""What factors cost, in closed form: cycles of each matmul, channels, padding, converter memory.
+"""The cost of factors in closed form: cycles of each matmul, channels, padding, converter memory.
 
-For T tokens a matmul of C columns x n_lanes rows x t_lanes tokens needs the larger of
+A matmul of C columns x n_lanes rows x t_lanes tokens takes the larger of these two numbers of cycles:
 
-    memory       bits that its level reads from the busiest of its channels / channel rate
+    memory       bits that its level reads from the busiest of its channels / rate of a channel
     multipliers  n-tiles * t-tiles * max(K / 32, t_lanes * n_lanes)
 
-with K and the rows as padded. Matmuls of one level of the graph run side by side and share channels; levels
-follow one another, so that columns of different levels share a channel for nothing.
+K and the rows include padding. Matmuls of one level of the graph work side by side and share channels. Levels
+follow one another, so columns of different levels can share a channel at no cost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ from streamgen.numbers import formats
 from streamgen.numbers.formats import MX_GROUP
 
 WORD_LANES = 16  # 32-bit words of a beat
-GAP = 170  # cycles of a level or phase beside its work, as `benchmarks/decoder.py` shows them
-WORTH = 1 / 8  # of the gaps of both passes: what twice the multipliers must save at least
+GAP = 170  # cycles of a level or phase beside its work, measured with `benchmarks/decoder.py`
+WORTH = 1 / 8  # doubling the multipliers must save at least this share of the gaps of both passes
 
 Linears = Mapping[str, LinearPlan]
 
@@ -39,7 +39,7 @@ class Time:
 
     @property
     def bound(self) -> str:
-        """What takes them."""
+        """The resource that limits the matmul."""
         return "memory" if self.memory > self.multipliers else "multipliers"
 
 
@@ -64,11 +64,12 @@ class ClosedForms:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """Passes that count: one token and the most."""
+        """Tokens of the passes that count: one token and the largest number of tokens."""
         return 1, self._budget.max_tokens
 
     def pads(self, linears: Linears, widths: Mapping[str, int]) -> dict[str, int]:
-        """What the features of each value are a multiple of. widths: of tokens, by value."""
+        """Padding: for each value, the number of which its features are a multiple. widths: elements of a
+        token of each value."""
         units = {members: lcm(*(widths.get(value, 1) for value in members)) for members in self.classes}
 
         def pad(value: str, unit: int) -> None:
@@ -82,10 +83,12 @@ class ClosedForms:
         return {value: units[members] for value, members in self._class.items()}
 
     def place(self, linears: Linears) -> tuple[dict[str, LinearPlan], int, int]:
-        """A channel for each column, one for inputs and outputs, and how many are in use.
+        """The plans with a channel for each column, the channel of inputs and outputs, and the number of
+        channels in use.
 
-        A column takes the channel that its level has used least, then the one that all have; a matmul
-        takes different ones as far as there are any. Inputs and outputs take the idlest.
+        A column gets the channel with the least traffic of its level; among equal ones, the channel with the
+        least traffic of all levels. The columns of a matmul get different channels as far as there are
+        enough. Inputs and outputs get the channel with the least traffic.
         """
         count = self._budget.channels
         used = [0] * count
@@ -109,7 +112,7 @@ class ClosedForms:
         return placed, io_channel, busy + 1
 
     def times(self, linears: Linears, tokens: int) -> dict[str, Time]:
-        """Cycles of every matmul in a pass; `linears` need no channels yet."""
+        """Cycles of every matmul in a pass. `linears` need no channels yet."""
         pads = self.pads(linears, {})
         placed, _, _ = self.place(linears)
         load: dict[tuple[int, int], int] = {}
@@ -130,7 +133,7 @@ class ClosedForms:
         return times
 
     def total(self, linears: Linears) -> float:
-        """Cycles of all levels, one after the other, over both passes that count."""
+        """Cycles of all levels, one after the other, summed over both passes that count."""
         total = 0.0
         for tokens in self.tokens:
             times = self.times(linears, tokens)
@@ -142,7 +145,7 @@ class ClosedForms:
 
     @property
     def gaps(self) -> int:
-        """Cycles of both passes that count in which levels do no work."""
+        """Cycles in which levels do no work, in both passes that count."""
         return len(self.tokens) * GAP * len({shape.level for shape in self.linears})
 
     def multipliers(self, linears: Linears) -> int:
@@ -150,8 +153,8 @@ class ClosedForms:
         return sum(plan.tile for plan in linears.values()) * self.lanes * MX_GROUP
 
     def converter_bits(self, linears: Linears) -> int:
-        """Memory of the converters that grow with the factors, as ping-pong buffers: each column has its own
-        copy of the activations, and holds a panel of weights while all tokens pass."""
+        """Bits of the converters that grow with the factors, as ping-pong buffers. Each column has its own
+        copy of the activations and holds a panel of weights while all tokens pass."""
         pads = self.pads(linears, {})
         tokens = -(-self._budget.max_tokens // self.lanes) * self.lanes
         total = 0
@@ -165,14 +168,14 @@ class ClosedForms:
         return total
 
     def steps(self, shape: LinearShape, pads: Mapping[str, int]) -> int:
-        """Cycles of a tile in the multipliers."""
+        """Cycles that the multipliers take for a tile."""
         return self._extent(shape.reads, pads) // MX_GROUP
 
     def _extent(self, value: str, pads: Mapping[str, int]) -> int:
         return -(-self.features[value] // pads[value]) * pads[value]
 
     def _column_bits(self, shape: LinearShape, plan: LinearPlan, pads: Mapping[str, int]) -> int:
-        """Bits that one column reads in a pass."""
+        """Bits that a column reads in a pass."""
         width, rows = self._extent(shape.reads, pads), self._extent(shape.name, pads)
         codes = MemoryLayout(f"i{shape.form.code_bits}", (plan.n_lanes, MX_GROUP))
         bits = codes.token_slot * (width // MX_GROUP) + plan.n_lanes * 32
@@ -183,12 +186,12 @@ class ClosedForms:
         return bits * (rows // plan.tile)
 
     def _classes(self) -> tuple[frozenset[str], ...]:
-        """Values that elementwise operations join: they are padded alike."""
+        """Classes of values that elementwise operations join; the values of a class are padded alike."""
         classes = {value: {value} for value in self.features}
         for shape in self.vectors:
             for operand in shape.operands:
                 if classes[operand] is not classes[shape.name]:
                     joined = classes[operand] | classes[shape.name]
                     classes |= dict.fromkeys(joined, joined)
-        found = {id(members): members for members in classes.values()}
-        return tuple(frozenset(members) for members in found.values())
+        distinct = {id(members): members for members in classes.values()}
+        return tuple(frozenset(members) for members in distinct.values())

@@ -1,22 +1,22 @@
-"""Groups of units: which share an accelerator, under a budget of converter memory.
+"""Group units into accelerators under a budget of converter memory.
 
-A unit is an operation, or kernels that cannot be parted; it reads and writes values. Units of one group
-hand values to one another through FIFOs and converters. A value that another group reads is written to
-memory once and read once by each group that reads it:
+A unit is an operation, or several kernels that must stay together. It reads and writes values. Units of a
+group pass values through FIFOs and converters. A value that other groups read is written to memory once, and
+each of these groups reads it once:
 
-    traffic = sum over groups (bits of values read from outside + bits of values that others read)
+    traffic = sum over groups (bits of values read from outside + bits of values that other groups read)
 
-Results of the whole are written anyway and cost no more when a group reads them. The task: as little
-traffic as possible, then as few groups as possible, with the converters of each group within the budget.
-Groups run one after the other, so no value may go back to an earlier one.
+Results of the whole model are written anyway, so they cost nothing more if a group reads them. The goal is
+the least traffic, then the fewest groups, with the converters of each group within the budget. Groups run one
+after the other, so no value may go to an earlier group.
 
-Growth in topological order while converters fit is that of StreamTensor (arXiv 2509.13694, kernel fusion).
-Counted here in addition is what edges to earlier groups cost: traffic, and converters at the edges of a
-group. A unit may join any group that runs no earlier than those it reads from, and joins the one where
-traffic grows least. Growth does not know what comes later, so its groups only give an order: a dynamic
-program then cuts three orders (as given, depth first, as grown) where traffic is least. A chain has one
-order, so its cuts are the optimum when a group needs what its units need; of random graphs nine in ten are
-at the optimum (tests/unit/compiler/explore/test_fusion.py).
+Growing groups in topological order while converters fit is the method of StreamTensor (arXiv 2509.13694,
+kernel fusion). Here growth also counts the cost of edges to earlier groups: their traffic, and the converters
+at the edges of a group. A unit may join any group that does not run before the groups that it reads from. It
+joins the group where traffic grows least. Growth does not know later units, so its groups only give an order.
+A dynamic program then cuts three orders (as given, depth first, as grown) where traffic is least. A chain has
+only one order, so its cuts are optimal if the memory of a group follows from its units. Of random graphs,
+nine in ten get the optimum (tests/unit/compiler/explore/test_fusion.py).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,12 +25,12 @@ from functools import cache
 
 from streamgen.base.errors import BudgetError
 
-_PATIENCE = 4  # a group over the budget may fit again with more units: a cut value may need a converter
+_PATIENCE = 4  # a group over the budget may fit again with more units, because a cut may need a converter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """name: of the unit. reads, writes: names of values."""
+    """A unit. reads, writes: names of values."""
 
     name: str
     reads: tuple[str, ...]
@@ -39,8 +39,8 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class FusedGroup:
-    """units: names, in topological order. converter_bits: of the group, at most `budget`. ended: why it holds
-    no more."""
+    """A group. units: names of its units, in topological order. converter_bits: bits of its converters, at
+    most `budget`. ended: why it has no more units."""
 
     units: tuple[str, ...]
     converter_bits: int
@@ -51,12 +51,13 @@ class FusedGroup:
 def group_traffic(
     members: Collection[str], units: Sequence[Unit], sizes: Mapping[str, int], results: Collection[str]
 ) -> int:
-    """Bits that a group of these units moves to and from other groups and the inputs of the whole."""
+    """Bits that a group moves to and from other groups and from the inputs of the model. members: names of
+    its units."""
     inside = [unit for unit in units if unit.name in members]
-    made = {value for unit in inside for value in unit.writes}
-    read = {value for unit in inside for value in unit.reads} - made
+    written = {value for unit in inside for value in unit.writes}
+    read = {value for unit in inside for value in unit.reads} - written
     wanted = {value for unit in units if unit.name not in members for value in unit.reads}
-    return sum(sizes[value] for value in read) + sum(sizes[v] for v in made & wanted if v not in results)
+    return sum(sizes[value] for value in read) + sum(sizes[v] for v in written & wanted if v not in results)
 
 
 def fuse(
@@ -68,11 +69,11 @@ def fuse(
 ) -> tuple[FusedGroup, ...]:
     """Groups in the order in which they run.
 
-    units: in topological order. sizes: bits in memory of every value. results: values that are kept.
-    measure: converter bits of an accelerator of these units (in the given order); BudgetError when there
-    is none for another reason. budget: greatest converter bits of a group.
+    units: all units in topological order. sizes: bits in memory of every value. results: results of the
+    model. measure: returns the converter bits of an accelerator of some units; raises BudgetError if there is
+    no such accelerator for another reason. budget: limit on the converter bits of a group.
 
-    BudgetError when the units cannot be grouped: names the unit that is too large on its own.
+    Raises BudgetError with the name of a unit that is too large on its own.
     """
     return _Fusion(units, sizes, results, measure, budget).groups()
 
@@ -122,13 +123,14 @@ class _Fusion:
     def _best(self) -> list[tuple[str, ...]]:
         orders = [tuple(self._units), self._depth_first()]
         orders.append(tuple(name for group in self._grown() for name in group))
-        found = [cuts for order in dict.fromkeys(orders) if (cuts := self._cut(order)) is not None]
-        if not found:
+        candidates = [cuts for order in dict.fromkeys(orders) if (cuts := self._cut(order)) is not None]
+        if not candidates:
             self._refuse()
-        return min(found, key=lambda cuts: (sum(map(self._traffic, cuts)), len(cuts)))
+        return min(candidates, key=lambda cuts: (sum(map(self._traffic, cuts)), len(cuts)))
 
     def _grown(self) -> list[tuple[str, ...]]:
-        """Each unit where it adds least traffic, then least converter memory, then in the latest group."""
+        """Groups grown unit by unit. A unit joins the group where it adds the least traffic, then the least
+        converter memory, then the latest group."""
         groups: list[tuple[str, ...]] = []
         at: dict[str, int] = {}
         for name in self._units:
@@ -136,7 +138,7 @@ class _Fusion:
             choices = []
             for i in range(earliest, len(groups)):
                 if self._fits(joined := (*groups[i], name)):
-                    # what others read of a group counts from the beginning, whoever they will be with
+                    # reads by later units count from the beginning, whichever group those units join
                     added = self._traffic(joined) - self._traffic(groups[i])
                     choices.append((added, self._bits(joined) - self._bits(groups[i]), -i))
             at[name] = -min(choices)[2] if choices else len(groups)
@@ -147,7 +149,8 @@ class _Fusion:
         return groups
 
     def _depth_first(self) -> tuple[str, ...]:
-        """Every unit as soon as what it reads is there, branch after branch, back from the last ones."""
+        """Units depth first: from the last units backwards, branch after branch. A unit comes as soon as
+        everything that it reads is there."""
         order: dict[str, None] = {}
         stack = list(self._units)
         while stack:
@@ -160,7 +163,7 @@ class _Fusion:
         return tuple(order)
 
     def _cut(self, order: tuple[str, ...]) -> list[tuple[str, ...]] | None:
-        """The cuts of an order with least traffic, then the fewest; None when no cuts fit."""
+        """The cuts of an order with the least traffic, then the fewest cuts; None if no cuts fit."""
         best: list[tuple[int, int, int] | None] = [(0, 0, 0)] + [None] * len(order)
         for first in range(len(order)):
             if (here := best[first]) is None:
@@ -190,30 +193,33 @@ class _Fusion:
         return tuple(sorted(members, key=self._place.__getitem__))
 
     def _bits(self, members: tuple[str, ...]) -> int:
-        found = self._measured(self._sorted(members))
-        return self._budget + 1 if isinstance(found, BudgetError) else found
+        measured = self._measured(self._sorted(members))
+        return self._budget + 1 if isinstance(measured, BudgetError) else measured
 
     def _fits(self, members: tuple[str, ...]) -> bool:
         return self._bits(members) <= self._budget
 
     def _ended(self, members: tuple[str, ...], after: tuple[str, ...]) -> str:
         if not after:
-            return "nothing is left"
-        found = self._measured(self._sorted((*members, after[0])))
-        if isinstance(found, BudgetError):
-            return f"with {after[0]} no design: {found}"
-        if found > self._budget:
-            return f"with {after[0]} converters would hold {found} bits of {self._budget}"
-        return f"least traffic with a cut before {after[0]}, which would fit: {found} of {self._budget} bits"
+            return "no units are left"
+        measured = self._measured(self._sorted((*members, after[0])))
+        if isinstance(measured, BudgetError):
+            return f"with {after[0]} there is no design: {measured}"
+        if measured > self._budget:
+            return f"with {after[0]} the converters would hold {measured} bits; the budget is {self._budget}"
+        return (
+            f"a cut before {after[0]} gives the least traffic, although {after[0]} would fit: {measured} of "
+            f"{self._budget} bits"
+        )
 
     def _refuse(self) -> None:
         for name in self._units:
-            found = self._measured((name,))
-            if isinstance(found, BudgetError):
-                raise found
+            measured = self._measured((name,))
+            if isinstance(measured, BudgetError):
+                raise measured
         name, needed = max(((n, self._bits((n,))) for n in self._units), key=lambda pair: pair[1])
         raise BudgetError(
-            f"{name!r} alone needs converters of {needed} bits, the budget is {self._budget}: "
+            f"{name!r} alone needs converters of {needed} bits; the budget is {self._budget} bits, "
             f"{needed - self._budget} too few. Raise CompileConfig.converter_bits, or lower max_tokens or "
-            "factors that are fixed"
+            "fixed factors"
         )

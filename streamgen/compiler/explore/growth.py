@@ -1,9 +1,10 @@
-"""Unroll of all matmuls for given token lanes: always raise the slowest.
+"""Choose the unroll of all matmuls for given token lanes: always unroll the slowest matmul.
 
-A max-heap on latency takes the slowest matmul and doubles its columns or the rows of each column, whichever
-gains most, and those of its twins (equal matmuls of its level, which would hold it up) with it, until a
-budget ends or nothing gains enough: a matmul that is done in less than what a level takes anyway stays small.
-The latency is that of one token plus that of the most tokens: decode and prefill count alike.
+A max-heap on latency gives the slowest matmul. Its columns or the rows of each column are doubled, whichever
+saves more, and with them those of its twins. Twins are equal matmuls of the same level; if they stayed slow,
+nothing would be saved. Growth ends if a budget is exhausted or no step saves enough. A matmul that takes less
+time than its level takes anyway stays small. The latency of a matmul is the sum of a pass of one token and a
+pass of the largest number of tokens, so decode and prefill count alike.
 """
 
 import heapq
@@ -22,7 +23,7 @@ _UNROLL = ("columns", "n_lanes")
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """The unroll of every matmul, what ended the growth, and the designs on its way."""
+    """The unroll of every matmul, the reason why growth ended, and the designs on the way."""
 
     linears: dict[str, LinearPlan]
     ended: str
@@ -30,12 +31,13 @@ class Growth:
 
 
 def least_multipliers(shapes: Sequence[LinearShape], fixed: Fixed, lanes: int) -> int:
-    """Multipliers without any growth."""
+    """Multipliers of the smallest design, before any growth."""
     return sum(_first(fixed, shape).tile for shape in shapes) * lanes * MX_GROUP
 
 
 def grow(estimate: ClosedForms, budget: Budget, fixed: Fixed) -> Growth:
-    """Choose columns and rows. BudgetError when there are too few multipliers for the least."""
+    """Choose columns and rows. Raises BudgetError if there are too few multipliers for the smallest
+    design."""
     shapes = estimate.linears
     linears = {shape.name: _first(fixed, shape) for shape in shapes}
     if (least := estimate.multipliers(linears)) > budget.multipliers:
@@ -46,10 +48,10 @@ def grow(estimate: ClosedForms, budget: Budget, fixed: Fixed) -> Growth:
         passes = [estimate.times(choice, tokens) for tokens in estimate.tokens]
         return max(sum(times[shape.name].cycles for times in passes) for shape in group)
 
-    tried = [_tried(estimate, linears, "the least")]
+    tried = [_tried(estimate, linears, "the smallest design")]
     short: set[str] = set()
     grown = True
-    while grown:  # once more from the slowest, as growth moves the channels of others
+    while grown:  # start again from the slowest, because growth moves the channels of other matmuls
         grown = False
         short = set()
         # ties go to the first matmul
@@ -79,7 +81,7 @@ def grow(estimate: ClosedForms, budget: Budget, fixed: Fixed) -> Growth:
                 grown = True
     left = budget.multipliers - estimate.multipliers(linears)
     if not short:
-        ended = "no matmul gains enough from another doubling"
+        ended = "no further doubling saves enough"
         return Growth(linears=linears, ended=ended, tried=tuple(tried))
     reasons = {
         "multipliers": f"{left} of {budget.multipliers} multipliers left",
@@ -99,7 +101,7 @@ def _tried(estimate: ClosedForms, linears: dict[str, LinearPlan], what: str) -> 
 
 
 def _step(group: Sequence[LinearShape], linears: dict[str, LinearPlan]) -> str:
-    """What has grown, in words."""
+    """A step of the growth, in words."""
     plan = linears[group[0].name]
     return f"{', '.join(shape.name for shape in group)}: {plan.columns} columns of {plan.n_lanes} rows"
 
@@ -110,7 +112,7 @@ def _first(fixed: Fixed, shape: LinearShape) -> LinearPlan:
 
 
 def _twins(shapes: Sequence[LinearShape], fixed: Fixed) -> dict[tuple[object, ...], list[LinearShape]]:
-    """Matmuls that are alike; one of them alone gains nothing."""
+    """Groups of equal matmuls of a level. Unrolling only one matmul of a group saves nothing."""
     twins: dict[tuple[object, ...], list[LinearShape]] = {}
     for shape in shapes:
         factors = fixed.get(shape.name, {})
@@ -130,7 +132,7 @@ def _steps(shape: LinearShape, plan: LinearPlan, fixed: Fixed) -> list[LinearPla
 
 
 def _over(estimate: ClosedForms, budget: Budget, linears: dict[str, LinearPlan]) -> str:
-    """The budget that a choice breaks, or nothing."""
+    """The budget that a choice exceeds; empty if it exceeds none."""
     if estimate.multipliers(linears) > budget.multipliers:
         return "multipliers"
     return "converters" if estimate.converter_bits(linears) > budget.converter_bits else ""
@@ -150,7 +152,7 @@ def _too_few(shapes: Sequence[LinearShape], budget: Budget, fixed: Fixed, lanes:
     return (
         f"{len(shapes)} matmuls need at least {least} multipliers ({MX_GROUP} for each of {lanes} token lanes"
         + (f" and each row of a tile; fixed: {words}" if words else "")
-        + f"), the budget is {budget.multipliers}: {least - budget.multipliers} too few. "
+        + f"); the budget is {budget.multipliers}, {least - budget.multipliers} too few. "
         "Raise CompileConfig.multipliers"
         + (" or lower token_lanes" if lanes > 1 else "")
         + (", lower the fixed factors" if words else "")

@@ -1,4 +1,4 @@
-"""What moves in a run of a graph, by number: parts of nodes, streams, clients of memory, channels."""
+"""The moving parts of a run of a graph, by number: parts of nodes, streams, clients of memory, channels."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -14,15 +14,13 @@ from streamgen.fifo.groups import StreamEnd, grouped
 from streamgen.fifo.symmetry import Contents
 
 OUTSIDE = -(1 << 31)
-"""The end of a stream at the sequencer."""
+"""The end of a stream that lies at the sequencer."""
 
 
 @dataclass(frozen=True)
 class Fifo:
-    """An edge: node and port at its ends, cycles through it, depth (0: no limit).
-
-    back: cycles that a place is on its way back once it is free.
-    """
+    """An edge. source, target: node and port at its ends. latency: cycles through the FIFO. depth: tokens; 0
+    for no limit. back: cycles after which the source knows that a place is free."""
 
     source: tuple[str, str]
     target: tuple[str, str]
@@ -33,12 +31,13 @@ class Fifo:
 
 @dataclass(frozen=True, eq=False)
 class Descriptors:
-    """How descriptors come to the nodes.
+    """The way of descriptors to the nodes.
 
-    walks: of the table, the descriptors of each as (node, slots). beats: of the table asked for first, then
-    for each walk. dropped: beats behind the first walk that are not its own. channel: where the table lies.
-    burst, depth, latency: of the client that reads it, and of its FIFO with what follows. waiting: how many
-    wait at a node. way: cycles to it.
+    walks: walks of the table; a walk is a sequence of descriptors as (node, slots). beats: beats of the table
+    that are read first, then for each walk. dropped: beats behind the first walk that do not belong to it.
+    channel: channel of the table. burst, depth: burst length and FIFO depth of the client that reads the
+    table. latency: cycles from its FIFO to the sequencer. waiting: number of descriptors that can wait at a
+    node. way: cycles to a node.
     """
 
     walks: Sequence[Sequence[tuple[str, int]]]
@@ -54,7 +53,7 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class InnerStream:
-    """source, target: part, or -1 - client."""
+    """A stream by number. source, target: number of a part, or -1 - number of a client."""
 
     source: int
     target: int
@@ -65,8 +64,12 @@ class InnerStream:
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """under_way: 0: no limit. asks, beats, done: streams, or -1. commands: by phase, rows of (beats,
-    offset)."""
+    """A client of a memory channel.
+
+    channel: number of the channel. burst: longest burst in beats. depth: depth of its FIFO. asks, beats,
+    done: streams of commands, beats and completions; -1 if there is none. under_way: limit on the beats that
+    memory owes; 0 for no limit. commands: by phase, rows of (beats, offset).
+    """
 
     channel: int
     writes: bool
@@ -79,17 +82,17 @@ class Client:
     commands: dict[int, np.ndarray] = field(default_factory=dict)
 
 
-Moves = tuple[np.ndarray, np.ndarray, int]  # cycles and clock of some moves of a part, and their event
+Moves = tuple[np.ndarray, np.ndarray, int]  # cycles and clock of some moves of a part, and their event number
 Groups = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""All that is due in a cycle is a group, inputs first: the clock and the first event of each, and the events:
-twice the place among the moves, plus whether it is an output. A group without events stands for a part that
-does nothing."""
+"""Groups of events. All events that are due in a cycle form a group, with inputs first. The arrays are the
+clock of each group, the index of the first event of each group, and the events. An event is 2 * index among
+the moves, plus 1 for an output. A group without events stands for a part that does nothing."""
 
 
 class Known:
-    """What runs have in common, computed once: clocks of executions, moves of their parts, contents.
+    """Results that several runs share: clocks of executions, moves of their parts, contents.
 
-    turn: of the threads that predict side by side; the C code of a run needs none.
+    turn: lock for threads that predict side by side; the C code of a run does not need it.
     """
 
     def __init__(self) -> None:
@@ -102,14 +105,15 @@ class Known:
         self._shortened: dict[tuple[int, int, int], tuple[Groups, Groups]] = {}
 
     def clocks(self, params: KernelParams, bounds: Bounds) -> Clocks:
-        """Those of a node; the same object for nodes that are alike."""
+        """The clocks of a node; the same object for equal nodes."""
         key = params, tuple(sorted(bounds.items()))
         if key not in self._clocks:
             self._clocks[key] = clocks_of(params, bounds)
         return self._clocks[key]
 
     def moves(self, part: KernelSide, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles and clock of some moves of a part; the same arrays every time."""
+        """Cycles and clock of some moves of a part. at: indices of the moves. The same arguments give the
+        same arrays."""
         if id(part) not in self._parts:
             self._parts[id(part)] = part, part.clock
         _, clock = self._parts[id(part)]
@@ -119,14 +123,14 @@ class Known:
         return self._moves[key][1:]
 
     def grouped(self, moves: Sequence[Moves]) -> Groups:
-        """What a part does in a phase; the same arrays for the same moves of other streams."""
+        """The groups of events of a part in a phase. Equal moves of other streams give the same arrays."""
         key = tuple((id(cycles), id(clock), event & 1) for cycles, clock, event in moves)
         if key not in self._groups:
             self._groups[key] = moves, _grouped(moves)
         return self._groups[key][1]
 
     def without(self, groups: Groups, first: int, behind: int) -> Groups:
-        """`shortened`; the same arrays for the same groups."""
+        """The result of `shortened`. The same groups give the same arrays."""
         key = id(groups), first, behind
         if key not in self._shortened:
             self._shortened[key] = groups, shortened(groups, first, behind)
@@ -134,11 +138,12 @@ class Known:
 
 
 class Layout:
-    """Everything by number: parts of nodes, streams (the FIFOs first), clients (that of the table last).
+    """Parts of nodes, streams and clients by number. FIFOs are the first streams; the client of the table is
+    the last client.
 
-    nodes: number of each. parts: number of each, by node and name; intakes: whether they begin an execution.
-    fifos: how many. used: memory channels. tracks: by part and phase, what moves; nodes with the same clocks
-    have the same arrays.
+    nodes: number of each node. parts: number of each part, by node and name. intakes: for each part, whether
+    it begins an execution. fifos: number of FIFOs. used: memory channels in use. tracks: moves by part and
+    phase; nodes with the same clocks have the same arrays.
     """
 
     def __init__(
@@ -184,13 +189,13 @@ class Layout:
 
     def _part(self, executions: Mapping[str, Mapping[int, Clocks]], port: tuple[str, str]) -> int:
         """The part that a port belongs to."""
-        clocks = next(one for one in executions[port[0]].values() if port[1] in one.ports)
+        clocks = next(candidate for candidate in executions[port[0]].values() if port[1] in candidate.ports)
         return self.parts[port[0], clocks.ports[port[1]][0].name]
 
     def _moves(
         self, node: str, phase: int, clocks: Clocks, events: Mapping[tuple[str, str], list[int]]
     ) -> Iterator[tuple[str, Moves]]:
-        """What the parts of a node do in a phase, by name of the part."""
+        """The moves of a node in a phase, with the name of their part."""
         for port, (part, at) in clocks.ports.items():
             for event in events.get((node, port), ()):
                 yield part.name, (*self.known.moves(part, at), event)
@@ -242,7 +247,7 @@ class Layout:
         return self.clients[key]
 
     def _add_table(self, descriptors: Descriptors) -> None:
-        """The client that reads the table."""
+        """Add the client that reads the table."""
         here = -1 - len(self.clients)
         self.clients["", ""] = Client(
             channel=self.used.index(descriptors.channel),
@@ -261,12 +266,12 @@ def _grouped(moves: Sequence[Moves]) -> Groups:
         StreamEnd(cycles, clock, 2 * place + (event & 1))
         for place, (cycles, clock, event) in enumerate(moves)
     ]
-    found = grouped([sorted(sides, key=lambda side: side.code & 1)])
-    return found.clock, found.first, found.event.astype(np.uint16)
+    events = grouped([sorted(sides, key=lambda side: side.code & 1)])
+    return events.clock, events.first, events.event.astype(np.uint16)
 
 
 def shortened(groups: Groups, first: int, behind: int) -> Groups:
-    """What a part does without some groups, as if the others followed one another."""
+    """The groups without those from `first` to `behind` - 1; the groups behind follow without a gap."""
     clock, begins, event = groups
     a, b = begins[first], begins[behind]
     return (
@@ -277,11 +282,12 @@ def shortened(groups: Groups, first: int, behind: int) -> Groups:
 
 
 def _parts(several: Iterable[Clocks]) -> dict[str, bool]:
-    """Names of the parts of a kernel, and whether they begin an execution: inputs or commands do."""
+    """Names of the parts of a kernel, and whether they begin an execution. Parts with inputs or memory
+    commands do; if there are none, all parts do."""
     names: dict[str, bool] = {}
     inputs: set[str] = set()
     for clocks in several:
         names |= {part.name: False for part in clocks.parts if part.name not in names}
         inputs |= {clocks.ports[port][0].name for port in clocks.inputs}
-        inputs |= {one.asks[0].name for one in clocks.transfers if one.asks is not None}
+        inputs |= {transfers.asks[0].name for transfers in clocks.transfers if transfers.asks is not None}
     return {name: name in inputs or not inputs for name in names}

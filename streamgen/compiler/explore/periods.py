@@ -1,8 +1,8 @@
-"""A long phase without its middle.
+"""Leave out the middle of a long phase.
 
-A phase that goes through many tiles of weights, as that of a language model's head, does the same tile after
-tile: every part repeats a period of moves. Most periods can be left out of a run; what they would have taken
-is what those take that are left (`Cut.taken`), where they have settled.
+A phase with many tiles of weights, such as the head of a language model, does the same for every tile: each
+part repeats a period of moves. Most periods can be left out of a run. The cycles that they would take follow
+from the cycles of the remaining periods (`Cut.taken`), once these have settled.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -14,19 +14,23 @@ import numpy as np
 
 from streamgen.compiler.explore.layout import Client, Groups
 
-MARKS = 4  # of a part, a window apart, as tokens.h has it; the third is where it is cut
-LEAST = 4  # periods of a window
-WINDOWS = 80  # of a phase, at most; of those that repeat one is left to settle, three are looked at, one ends
-SETTLED = 0.01  # by which windows may differ
-_LONG = 64  # tokens of a stream that repeats, as a part of those of the longest
+MARKS = 4  # marks of a part, a window apart, as in streams.h; the part is cut at the third
+LEAST = 4  # fewest periods of a window
+WINDOWS = 80  # most windows of a phase; of the repeating ones, one settles, three are measured, one ends
+SETTLED = 0.01  # largest relative difference of settled windows
+_LONG = 64  # a stream counts if it has at least 1 / _LONG of the tokens of the longest stream
 
-Track = tuple[Groups, np.ndarray]  # what a part does in a phase, and the streams of its moves
+Track = tuple[Groups, np.ndarray]  # groups of a part in a phase, and the streams of its moves
 
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """periods: left out. window: periods between marks. groups: by part, the first one left out and the first
-    one behind. marks: by part, int32 groups done, rising. beats: by client, of its command, left out."""
+    """The part of a phase that is left out.
+
+    periods: number of periods left out. window: periods between marks. groups: for each part, the first group
+    that is left out and the first group behind. marks: for each part, rising int32 numbers of groups done.
+    beats: beats that are left out of the command of each client.
+    """
 
     periods: int
     window: int
@@ -35,8 +39,8 @@ class Cut:
     beats: Mapping[int, int]
 
     def taken(self, times: np.ndarray) -> int | None:
-        """Cycles of the periods left out. times: int64 [parts, MARKS] when the parts came to their marks.
-        None where windows or parts differ, or parts were not at work side by side."""
+        """Cycles of the periods left out. times: int64 [parts, MARKS], the cycles in which the parts reached
+        their marks. None if windows or parts differ, or if parts did not work side by side."""
         windows = np.median(np.diff(times, axis=1), axis=0)
         both = times[:, -1] - times[:, -3]
         apart = np.ptp(times[:, -2])
@@ -46,17 +50,17 @@ class Cut:
 
 
 def cut_of(tracks: Mapping[int, Track], fifos: int, clients: Sequence[Client], phase: int) -> Cut | None:
-    """What of a phase can be left out; None where nothing is known to repeat.
+    """The part of a phase that can be left out; None if nothing is known to repeat.
 
-    tracks: of all parts at work. fifos: how many streams are those between nodes. clients: with their streams
-    numbered as in the tracks.
+    tracks: tracks of all parts at work. fifos: number of streams between nodes. clients: clients whose
+    streams are numbered as in the tracks.
     """
     counted, repeating = _Once(_counts), _Once(_repeating)
     periods = _periods(tracks, fifos, counted)
     window = max(LEAST, periods // WINDOWS)
     lengths: dict[int, int] = {}
     spans: dict[int, tuple[int, int]] = {}
-    moved: dict[int, dict[int, int]] = {}  # in a period, by event
+    moved: dict[int, dict[int, int]] = {}  # tokens in a period, by event
     for part, (groups, streams) in tracks.items():
         if periods and (length := round(len(groups[0]) / periods)):
             first, behind = repeating(groups, length)
@@ -79,7 +83,8 @@ def cut_of(tracks: Mapping[int, Track], fifos: int, clients: Sequence[Client], p
 
 
 def _periods(tracks: Mapping[int, Track], fifos: int, counted: "_Once") -> int:
-    """Of how many the streams between nodes that have most tokens can be; 0 where nothing moves."""
+    """Number of periods of a phase: the greatest common divisor of the tokens of the long streams between
+    nodes. 0 if nothing moves."""
     tokens = [
         count
         for groups, streams in tracks.values()
@@ -91,8 +96,14 @@ def _periods(tracks: Mapping[int, Track], fifos: int, counted: "_Once") -> int:
 
 
 def _agreed(moved: dict[int, dict[int, int]], clients: Sequence[Client], phase: int) -> dict[int, int]:
-    """Keeps the parts of `moved` that can leave out periods, so that as many tokens move at both ends of each
-    stream; beats of a client are those of its only command. The beats in a period, by client."""
+    """Remove parts from `moved` until equal numbers of tokens move at both ends of each stream. The remaining
+    parts can leave out periods. Returns the beats of each client in a period; a client counts only if it has
+    one command in the phase.
+
+    Example: part 0 sends 4 tokens per period to stream 7, and part 1 takes 2 tokens per period from it. Then
+    both ends differ, and the part with more tokens, part 0, is removed. In the next round stream 7 has only
+    one end, so part 1 is removed too.
+    """
     while True:
         ends = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()  # of streams: tokens, part
         for part, side in moved.items():
@@ -105,9 +116,9 @@ def _agreed(moved: dict[int, dict[int, int]], clients: Sequence[Client], phase: 
                 given[number] = count
                 ends[not client.writes][client.beats] = count, -1
         differ = {
-            max(one, other)[1]
+            max(taken, sent)[1]
             for stream in ends[0].keys() | ends[1].keys()
-            if (one := ends[0].get(stream, (0, -1)))[0] != (other := ends[1].get(stream, (0, -1)))[0]
+            if (taken := ends[0].get(stream, (0, -1)))[0] != (sent := ends[1].get(stream, (0, -1)))[0]
         }
         if not differ:
             return given
@@ -116,8 +127,8 @@ def _agreed(moved: dict[int, dict[int, int]], clients: Sequence[Client], phase: 
 
 
 class _Once:
-    """A function of groups and numbers that is asked once for the same ones: many parts have the same
-    groups."""
+    """A function of groups and numbers that is computed once for the same arguments, because many parts have
+    the same groups."""
 
     def __init__(self, of: Callable[..., Any]) -> None:
         self._of, self._known = of, dict[Hashable, Any]()
@@ -130,22 +141,23 @@ class _Once:
 
 
 def _counts(groups: Groups, first: int, behind: int) -> np.ndarray:
-    """How many events of each kind there are in some groups."""
+    """Number of events of each kind in the groups from `first` to `behind` - 1."""
     _, begins, event = groups
     return np.bincount(event[begins[first] : begins[behind]])
 
 
 def _by_event(counts: np.ndarray, streams: np.ndarray) -> dict[int, int]:
-    """The same by 2 * stream + (is output)."""
+    """The counts by 2 * stream + (is output)."""
     return {2 * int(streams[e >> 1]) + (int(e) & 1): int(counts[e]) for e in np.flatnonzero(counts)}
 
 
 def _repeating(groups: Groups, length: int) -> tuple[int, int]:
-    """The periods, as many as can be, of which each does the same: the first one, and the one behind."""
+    """The longest sequence of equal periods: its first period, and the first period behind it. length: groups
+    of a period."""
     clock, begins, event = groups
-    other = np.zeros(len(clock), bool)  # than what the one a period before does
-    for one in (np.diff(clock, prepend=clock[0]), np.diff(begins)):
-        other[length:] |= one[length:] != one[:-length]
+    other = np.zeros(len(clock), bool)  # whether a group differs from the group one period before
+    for differences in (np.diff(clock, prepend=clock[0]), np.diff(begins)):
+        other[length:] |= differences[length:] != differences[:-length]
     ends = np.flatnonzero(np.concatenate([[True], other, [True]]))
     longest = int(np.argmax(np.diff(ends)))
     first, behind = max(0, int(ends[longest]) - length), int(ends[longest + 1]) - 1

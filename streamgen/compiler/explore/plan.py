@@ -1,13 +1,13 @@
-"""All factors of an accelerator that the user has not fixed.
+"""Choose all factors of an accelerator that the user has not fixed.
 
-* Tiles are powers of two, so that up to 32 rows pad no more than the groups of the next matmul do; a value
-  is padded for those that make and read it, not for the largest tile of the graph.
-* The unroll of the matmuls (`growth`) is found for every number of token lanes; the lanes with the least
-  cycles for one token plus the largest number of tokens win, but for fewer multipliers as fast but for a part
-  of the gaps between levels.
-* Widths of everything between the matmuls follow (`widths`).
-* Each matmul sums over K inside a tile of t_lanes x n_lanes sums: the reduction stays outside what runs in
-  parallel, and there is nothing to permute.
+* Tiles are powers of two. Up to 32 rows, a tile therefore pads no more than the groups of the next matmul. A
+  value is padded for the operations that compute and read it, not for the largest tile of the graph.
+* The unroll of the matmuls (`growth`) is chosen for every number of token lanes. Among these designs, those
+  within a part of the gaps between levels of the fastest one count as equally fast; the design with the
+  fewest multipliers wins. Cycles are those of one token plus those of the largest number of tokens.
+* The widths of everything between the matmuls follow (`widths`).
+* Each matmul sums over K inside a tile of t_lanes x n_lanes sums. The reduction is outside of the parallel
+  loops, so there is no order of loops to choose.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,10 @@ _TOKEN_LANES = (1, 2, 4, 8)
 def explore(shapes: Sequence[Shape], budget: Budget, fixed: Fixed | None = None) -> Plan:
     """Choose all factors.
 
-    fixed: `budget.fixed` by operation, when `shapes` are a part of the layers it names.
+    fixed: `budget.fixed` by operation; needed if `shapes` are only a part of the layers that it names.
 
-    BudgetError when not even the least fits, ValueError for fixed factors that cannot be.
+    Raises BudgetError if even the smallest design does not fit, and ValueError for fixed factors that cannot
+    be built.
     """
     fixed = fixed_factors(shapes, budget.fixed) if fixed is None else fixed
     linears = [shape for shape in shapes if isinstance(shape, LinearShape)]
@@ -41,24 +42,24 @@ def explore(shapes: Sequence[Shape], budget: Budget, fixed: Fixed | None = None)
         choices = [
             n for n in choices if n == least or least_multipliers(linears, fixed, n) <= budget.multipliers
         ]
-    found = []
+    candidates = []
     for lanes in choices:
         estimate = ClosedForms(shapes, budget, lanes)
         growth = grow(estimate, budget, fixed)
-        found.append((estimate.total(growth.linears), lanes, estimate, growth))
-    least_total, *_ = min(found, key=lambda f: f[:2])
+        candidates.append((estimate.total(growth.linears), lanes, estimate, growth))
+    least_total, *_ = min(candidates, key=lambda f: f[:2])
     best, lanes, estimate, growth = min(
-        (one for one in found if one[0] - least_total <= WORTH * one[2].gaps),
+        (candidate for candidate in candidates if candidate[0] - least_total <= WORTH * candidate[2].gaps),
         key=lambda f: (f[2].multipliers(f[3].linears), *f[:2]),
     )
     widths = choose_widths(estimate, growth.linears, fixed, budget.memory.rate)
     placed, io_channel, used = estimate.place(growth.linears)
     if budget.token_lanes is not None:
-        first = f"{counted(lanes, 'token lane')}: fixed by the user"
+        choice = f"{counted(lanes, 'token lane')}: fixed by the user"
     else:
-        first = (
-            f"{counted(lanes, 'token lane')}: least cycles for 1 plus {counted(budget.max_tokens, 'token')} "
-            f"({best:.0f}) among " + ", ".join(f"{other[1]} ({other[0]:.0f})" for other in found)
+        choice = (
+            f"{counted(lanes, 'token lane')}: fewest cycles for 1 plus {counted(budget.max_tokens, 'token')} "
+            f"({best:.0f}) among " + ", ".join(f"{other[1]} ({other[0]:.0f})" for other in candidates)
         )
     return Plan(
         token_lanes=lanes,
@@ -69,8 +70,8 @@ def explore(shapes: Sequence[Shape], budget: Budget, fixed: Fixed | None = None)
         classes=estimate.classes,
         io_channel=io_channel,
         channels=used,
-        reasons=(first, *_lines(shapes, estimate, placed, widths, fixed), f"growth ended: {growth.ended}"),
-        tried=tuple(one for *_, other in found for one in other.tried),
+        reasons=(choice, *_lines(shapes, estimate, placed, widths, fixed), f"growth ended: {growth.ended}"),
+        tried=tuple(design for *_, grown in candidates for design in grown.tried),
     )
 
 
@@ -81,7 +82,8 @@ def _lines(
     widths: Widths,
     fixed: Fixed,
 ) -> list[str]:
-    """A line for each layer: its factors, its cycles and what takes them, who has chosen."""
+    """A line for each layer: its factors, its cycles, the resource that limits it, and whether the user fixed
+    the factors."""
     passes = {tokens: estimate.times(placed, tokens) for tokens in dict.fromkeys(estimate.tokens)}
     pads = estimate.pads(placed, widths.tokens)
     lines = []
@@ -97,7 +99,7 @@ def _lines(
             lines.append(
                 f"{shape.name}: {counted(plan.columns, 'column')} x {counted(plan.n_lanes, 'row')} x "
                 f"{counted(estimate.lanes, 'token')} x {MX_GROUP}, "
-                f"quantised {widths.quantisers[shape.reads]} a cycle, "
+                f"its quantiser takes {widths.quantisers[shape.reads]} per cycle, "
                 f"channels {', '.join(map(str, dict.fromkeys(plan.channels)))}; {cycles}; {chosen}"
             )
             continue

@@ -1,7 +1,7 @@
-"""The cycles of one pass of a finished graph, predicted token by token (`tokens`).
+"""Predict the cycles of a pass of a finished graph, token by token (`tokens`).
 
-Layers do the same one after the other, so a run is played without the loops that say nothing new
-(`contexts`), with longer contexts until these make no difference.
+Layers repeat one another, so the run is simulated without the loops that bring nothing new (`contexts`). The
+contexts are made longer until this makes no difference.
 """
 
 from collections import Counter
@@ -20,11 +20,11 @@ from streamgen.fifo.crossing import fifo, way_of
 from streamgen.model.graph import Graph
 from streamgen.platform.control.descriptor_bus import DescriptorBusParams, Target
 
-BEFORE, BEHIND = 6, 2  # phases of a context at first; then twice as many
-LONG = 1_000_000  # moves of a phase, from which on its middle is left out; some milliseconds
-STEADY = 0.002  # of a run, by which contexts of half the length may say something else
+BEFORE, BEHIND = 6, 2  # phases of a context at first; the numbers are doubled if that is too few
+LONG = 1_000_000  # moves of a phase from which on its middle is left out; they take some milliseconds
+STEADY = 0.002  # share of a run by which contexts of half the length may differ
 _CHUNK = TABLE_CHUNK // BEAT_BYTES
-_SLOTS = 4  # of a beat of the table
+_SLOTS = 4  # slots of a beat of the table
 _TABLE_DEPTH, _TABLE_BURST = 64, 16
 _TABLE_READ = 2  # cycles from a beat of the table in its FIFO to the sequencer: FIFO, register slice
 _WORD = 7  # cycles from a slot to the node's collector and out of it, beside the levels of the bus
@@ -34,8 +34,8 @@ _END = 5  # cycles from a store's response to the end of the run
 def predict(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int) -> int:
     """Cycles of a pass, as the status block counts them.
 
-    graph: finished, with the bounds of the pass. table: what the sequencer walks. control_channel: where the
-    table lies. GraphError when the FIFOs are such that the pass would never end.
+    graph: finished graph with the bounds of the pass. table: the table that the sequencer walks.
+    control_channel: channel of the table. Raises GraphError if the pass would never end with these FIFOs.
     """
     return sum(phase_cycles(graph, table, memory, control_channel))
 
@@ -43,14 +43,14 @@ def predict(graph: Graph, table: PhaseTable, memory: MemoryTiming, control_chann
 def phase_cycles(
     graph: Graph, table: PhaseTable, memory: MemoryTiming, control_channel: int, known: Known | None = None
 ) -> tuple[int, ...]:
-    """The cycles of `predict` by phase, over all of its walks: in each a phase lasts until its last token
-    has passed the last stream, as in a profile. The end of the run belongs to the last.
+    """The cycles of `predict` by phase, summed over all walks of a phase. As in a profile, a walk of a phase
+    lasts until its last token has passed the last stream. The end of the run belongs to the last phase.
 
-    The phases that are played follow one another as in the run, in all contexts of BEFORE and BEHIND phases;
-    others take as long as one of the same context. Contexts of half the length would say the same but for
-    STEADY of the run, else they are made longer.
+    The phases that are simulated follow one another as in the run, in all contexts of BEFORE and BEHIND
+    phases. Every other phase takes as long as a simulated phase with the same context. If contexts of half
+    the length give a result that differs by more than STEADY of the run, the contexts are made longer.
 
-    known: what passes that are predicted one after the other have in common.
+    known: results that predictions share.
     """
     known = known or Known()
     phases = [phase for phase, _ in graph.steps()]
@@ -58,13 +58,13 @@ def phase_cycles(
     run, often = _kinds(graph, does), Counter(does[phase] for phase in phases)
     for longer in count():
         before, behind = BEFORE << longer, BEHIND << longer
-        found = contexts(run, before, behind)
-        played = without_loops(found)
+        run_contexts = contexts(run, before, behind)
+        played = without_loops(run_contexts)
         few = [phases[step] for step in played]
         descriptors = _descriptors(graph, table, few, control_channel)
         cycles = _steps(graph, [does[phase] for phase in few], memory, descriptors, known, often)
         took = dict(zip(played, map(int, cycles), strict=True))
-        of_step = spread(found, took)
+        of_step = spread(run_contexts, took)
         if len(played) == len(run):
             break
         shorter = spread(contexts(run, before // 2, behind // 2), took, first=True)
@@ -77,17 +77,18 @@ def phase_cycles(
 
 
 def _does(graph: Graph) -> list[int]:
-    """For each phase the first one in which all nodes do the same, but for what changes from walk to walk."""
-    found: dict[Hashable, int] = {}
+    """For each phase, the first phase in which all nodes do the same, apart from bounds that change from walk
+    to walk."""
+    first_of: dict[Hashable, int] = {}
     first = []
     for phase in range(graph.phases):
-        one = tuple(node.lasting(phase) for node in graph.nodes)
-        first.append(found.setdefault(one, phase))
+        doing = tuple(node.lasting(phase) for node in graph.nodes)
+        first.append(first_of.setdefault(doing, phase))
     return first
 
 
 def _kinds(graph: Graph, does: Sequence[int]) -> list[Hashable]:
-    """What each step of a run does; whether a walk begins with it; and what is held behind it."""
+    """For each step of a run: what it does, whether a walk begins with it, and the tokens held after it."""
     moved = [Counter[int]() for _ in does]  # tokens into back edges, less those out of them
     for number, edge in enumerate(graph.edges):
         if edge.back:
@@ -112,8 +113,8 @@ def _steps(
     known: Known,
     often: Mapping[int, int],
 ) -> np.ndarray:
-    """The cycles of each of some phases, one after the other. often: how many times each comes in the whole
-    run."""
+    """The cycles of each of these phases, which follow one another. often: number of times that each phase
+    occurs in the whole run."""
     played = sorted(set(phases))
     with known.turn:
         executions = {
@@ -145,7 +146,7 @@ def _steps(
 
 
 def _fifos(graph: Graph) -> list[Fifo]:
-    """Of all edges but those that rest in all phases."""
+    """The FIFOs of all edges, except edges that rest in all phases."""
     fifos = []
     for edge in graph.edges:
         bits = [it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None]
@@ -158,7 +159,7 @@ def _fifos(graph: Graph) -> list[Fifo]:
 
 
 def _descriptors(graph: Graph, table: PhaseTable, phases: Sequence[int], channel: int) -> Descriptors:
-    """What the sequencer does with the parts of the table that belong to some phases."""
+    """The descriptors of the parts of the table that belong to these phases."""
     targets = tuple(Target(fields=node.params.descriptor_fields()) for node in graph.nodes)
     told = _told(graph, table)
     first = {phases.start for phases, _ in graph.walked()}
@@ -166,7 +167,9 @@ def _descriptors(graph: Graph, table: PhaseTable, phases: Sequence[int], channel
     for phase in phases:
         if phase in first or not walks:
             walks.append([])
-        walks[-1] += [(graph.nodes[one.target].name, 1 + len(one.words)) for one in told[phase]]
+        walks[-1] += [
+            (graph.nodes[descriptor.target].name, 1 + len(descriptor.words)) for descriptor in told[phase]
+        ]
     walks = [walk for walk in walks if walk]
     beats = [-(-sum(slots for _, slots in walk) // _SLOTS) for walk in walks]
     ahead = _CHUNK - 1
@@ -184,11 +187,11 @@ def _descriptors(graph: Graph, table: PhaseTable, phases: Sequence[int], channel
 
 
 def _told(graph: Graph, table: PhaseTable) -> list[Sequence[Descriptor]]:
-    """The descriptors of each phase: in a section they come phase by phase, one for each node that works."""
+    """The descriptors of each phase. In a section they come phase by phase, one for each node that works."""
     sections = iter(table.sections)
-    found: list[Sequence[Descriptor]] = []
+    by_phase: list[Sequence[Descriptor]] = []
     for phases, _ in graph.walked():
         counts = [sum(node.bounds[phase] is not None for node in graph.nodes) for phase in phases]
         rest: Iterator[Descriptor] = iter(next(sections).descriptors if any(counts) else ())
-        found += [list(islice(rest, count)) for count in counts]
-    return found
+        by_phase += [list(islice(rest, count)) for count in counts]
+    return by_phase

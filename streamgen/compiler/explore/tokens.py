@@ -1,26 +1,27 @@
-"""A run of a graph, token by token: phases, walks, back edges, FIFOs, memory channels, descriptors.
+"""Simulate a run of a graph token by token: phases, walks, back edges, FIFOs, memory channels, descriptors.
 
     table read -> descriptors at the nodes -> parts of kernels, FIFOs, clients, channels -> last response
 
-Every part of a kernel has a clock that stands while a token is missing or a FIFO has no room (`fifo.clocks`;
-the equations are those of `fifo.events`). A token is looked at once: times are settled in an order in which
-what they rest on is known, and the memory is asked for its next event when nothing else can go on. An
-execution begins when its descriptor is there and what takes in tokens is through with the one before.
+Every part of a kernel has a clock that stops while a token is missing or a FIFO has no room (`fifo.clocks`;
+the equations are those of `fifo.events`). Each token is visited once: a time is computed when all times that
+it depends on are known. If nothing else can go on, the memory gives its next event. An execution begins when
+its descriptor is there and the parts that take in tokens have finished the execution before.
 
-The laws of memory are those of the clients, the channel master and the memory model:
+The model of memory follows the clients, the channel master and the memory model:
 
-* A read client cuts a command into bursts that end at multiples of its burst length. A burst is asked for
-  when the prefetch FIFO has room for all of it, and when with it memory owes no more beats than the client
-  may have under way. A write client asks when the last beat of a burst is there.
-* The master grants one address a cycle of each kind, round-robin; the memory takes up to 32 of a kind.
-* A read burst is served in order, its first beat a latency after its address; beats of writes in the order of
-  their addresses. Reads and writes share the beats of the channel and take turns.
+* A read client cuts a command into bursts that end at multiples of its burst length. It requests a burst if
+  the prefetch FIFO has room for all of it, and if memory then owes no more beats than the client may have
+  under way. A write client requests a burst when its last beat is there.
+* The master grants one read address and one write address per cycle, round-robin. The memory takes up to 32
+  addresses of each kind.
+* Read bursts are served in order; the first beat comes one latency after the address. Beats of writes come in
+  the order of their addresses. Reads and writes share the beats of the channel and take turns.
 
-Nodes that are alike, as columns of an engine, do the same at the same time, but for the cycles between their
-descriptors: the one that is told last stands for all (`acting`).
+Equal nodes, such as the columns of an engine, do the same at the same time, apart from the cycles between
+their descriptors. The node that gets its descriptor last stands for all of them (`acting`).
 
-Where rows of tables lie between bursts depends on ids, and is left out. The loops are in tokens.c and
-channels.c.
+The model leaves out how rows of tables straddle bursts, because that depends on ids. The loops are in
+tokens.c and channels.c.
 """
 
 import ctypes
@@ -38,17 +39,19 @@ from streamgen.fifo.library import loaded
 
 
 class TokenRun:
-    """A run; the results are there at once.
+    """A simulated run. The constructor simulates it.
 
-    steps: the phase of each step. executions: by node and phase, how it moves; nothing where it rests.
-    channels: of the memory ports, by node and port. descriptors: None when all of them are there in cycle 0.
-    times: whether to keep those of the FIFOs, `sent` and `taken`. known: what other runs have in common with
-    this one. long: moves of all parts in a phase, from which on it is played without its middle, if it does
-    the same over and over (`periods`) and no times are kept. often: how many times each phase comes in the
-    run that this one is a part of; None: in this one.
+    steps: phase of each step. executions: clocks by node and phase; a node has none in a phase in which it
+    rests. channels: channel of each memory port, by node and port. descriptors: None if all descriptors are
+    there in cycle 0. times: keep the times of FIFOs, for `sent` and `taken`. known: results that runs share.
+    long: number of moves of all parts in a phase from which on its middle is left out, if the phase repeats
+    itself (`periods`) and no times are kept. often: number of times that each phase occurs in the run of
+    which this run is a part; None for this run itself.
 
-    cycles: until the last response, or token. ends: of each step the cycle in which its last token passes an
-    end of a FIFO, 0 where there is none. RuntimeError when nodes wait for one another for ever.
+    Attributes: cycles, until the last response or token. ends: for each step, the cycle in which its last
+    token passes an end of a FIFO; 0 if there is no token.
+
+    Raises RuntimeError if nodes wait for one another for ever.
     """
 
     def __init__(
@@ -84,7 +87,8 @@ class TokenRun:
         times: bool,
         long: int | None,
     ) -> bool:
-        """Whether what was left out of long phases is known."""
+        """Simulate the run. Returns whether the cycles of everything that was left out of long phases are
+        known."""
         with known.turn:
             own = acting.arrays(1 + max(steps), long)
         arrays = [
@@ -144,7 +148,7 @@ class TokenRun:
 
 
 class _Model(ctypes.Structure):
-    """`struct model` of tokens.h."""
+    """`struct model` of streams.h."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("parts", "streams", "nodes", "phases", "steps", "clients")),

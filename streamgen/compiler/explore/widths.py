@@ -1,18 +1,22 @@
-"""Widths of the streams between matmuls: elements of a token, and elements that a quantiser takes in a cycle.
+"""Choose the widths of the streams between matmuls: elements of a token, and elements that a quantiser takes
+per cycle.
 
-Nothing should wait for a vector kernel, and none should be wider than what feeds it.
+Nothing should wait for a vector kernel, and no vector kernel should be wider than its source.
 
 * A matmul of C columns sends t_lanes * n_lanes tokens of C elements while its multipliers work on the next
-  tile for `period` cycles. Kernels behind it are w <= C wide where C / w times as many tokens still pass in
-  that time and where the lanes saved are worth more than the converters between C and w.
-* Values from memory come at the channel's rate, shared by all inputs and by outputs written meanwhile.
-* A quantiser of values from memory is as wide as they are. Behind a matmul it starts when the last row is
-  complete, so its time counts in full: it is the narrowest that takes at most 1/64 of the matmuls it feeds.
+  tile for `period` cycles. Kernels behind it have a width w < C if C / w times as many tokens still pass in
+  that time, and if the lanes saved cost more than the converters between C and w.
+* Values from memory come at the rate of the channel, which all inputs share with the outputs that are written
+  at the same time.
+* A quantiser of values from memory has the width of these values. A quantiser behind a matmul starts when the
+  last row is complete, so its time counts in full. It is the narrowest one that takes at most 1/64 of the
+  cycles of the matmuls that it feeds.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streamgen.base.wording import alternatives, counted
 from streamgen.compiler.config import VECTOR_LANES
 from streamgen.compiler.explore.estimate import WORD_LANES, ClosedForms
 from streamgen.compiler.explore.fixed import Fixed
@@ -27,8 +31,12 @@ _CONVERTER_LUTS = 80, 40  # a converter between widths: fixed, and for each elem
 
 @dataclass(frozen=True, kw_only=True)
 class Widths:
-    """tokens: elements of a token by input, elementwise operation and, for a bias, matmul. quantisers: by
-    the value read. leaders: by value, the matmul in whose order it comes; None for the rows of memory."""
+    """The chosen widths.
+
+    tokens: elements of a token of each input, each elementwise operation and each matmul with a bias.
+    quantisers: elements per cycle, by the value that is read. leaders: for each value, the matmul that gives
+    its order; None for rows from memory.
+    """
 
     tokens: dict[str, int]
     quantisers: dict[str, int]
@@ -38,7 +46,8 @@ class Widths:
 def choose_widths(
     estimate: ClosedForms, linears: Mapping[str, LinearPlan], fixed: Fixed, rate: float
 ) -> Widths:
-    """Widths for these unroll factors. ValueError for fixed lanes that the tiles do not allow."""
+    """Widths for these unroll factors. rate: beats per cycle of a channel. Raises ValueError for fixed lanes
+    that the tiles do not allow."""
     leaders: dict[str, str | None] = dict.fromkeys(estimate.inputs)
     leaders |= {shape.name: shape.name for shape in estimate.linears}
     for vector in estimate.vectors:
@@ -60,7 +69,8 @@ def choose_widths(
 
 
 def _from_memory(estimate: ClosedForms, leaders: Mapping[str, str | None], rate: float) -> int:
-    """Elements a cycle, to a power of two, of each stream of the channel of inputs and outputs."""
+    """Elements per cycle of each stream on the channel of inputs and outputs, rounded up to a power of
+    two."""
     read = {shape.reads for shape in estimate.linears}
     read |= {operand for shape in estimate.vectors for operand in shape.operands}
     written = [s.name for s in estimate.vectors if leaders[s.name] is None and s.name not in read]
@@ -76,7 +86,7 @@ def _behind(
     leaders: Mapping[str, str | None],
     fixed: Fixed,
 ) -> int:
-    """Elements of the tokens of elementwise operations in the order of this matmul."""
+    """Elements of a token of the elementwise operations that work in the order of this matmul."""
     results = estimate.lanes * plan.n_lanes
     period = max(estimate.steps(shape, pads), results)
     led = [v for v in estimate.vectors if leaders[v.name] == shape.name and v.name not in fixed]
@@ -107,8 +117,8 @@ def _check(name: str, lanes: int, plan: LinearPlan, leader: str) -> None:
     if columns % lanes and (lanes % columns or plan.n_lanes % (lanes // columns)):
         allowed = [w for w in VECTOR_LANES if columns % w == 0 or (w % columns == 0 and plan.tile % w == 0)]
         raise ValueError(
-            f"lanes of {name!r} are {lanes}; behind {leader!r} of {columns} columns x {plan.n_lanes} rows "
-            f"{', '.join(map(str, allowed))} are possible"
+            f"the lanes of {name!r} are {lanes}; behind {leader!r} with {counted(columns, 'column')} of "
+            f"{counted(plan.n_lanes, 'row')} they must be {alternatives(allowed)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""From operations to kernels: the passes between a logical graph and a graph that can be emitted."""
+"""The passes between a graph of kernels and a graph that can be emitted."""
 
 from streamgen.compiler.lower.builder import GraphBuilder
 from streamgen.compiler.lower.memory import constant_bits, converter_bits, fifo_bits, unfused_bits

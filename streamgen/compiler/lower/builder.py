@@ -7,8 +7,8 @@
     b.store("y", y["o"], shape=(16, 64), channel=0)
     graph = b.build()
 
-An output may be read several times and readers may want another order of tiles than its producer
-sends: the passes `insert_forks` and `insert_converters` mend both.
+An output may have several readers, and a reader may need another order of tiles than the producer sends. The
+passes `insert_forks` and `insert_converters` take care of both.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,9 @@ _CHANNEL = DEFAULT_BOARD.channel()
 class GraphBuilder:
     """Collects nodes, edges and tensors.
 
-    sections: as of a Graph. What a node does is said once for all phases, or in a tuple with None where it
-    rests. Loads and stores promise cycles of the default board until `assemble` puts them on its own.
+    sections: see `Graph`. Bounds and itensors are given once for all phases, or as a tuple with one entry for
+    each phase; None means that the node rests in this phase. Loads and stores promise the cycles of the
+    default board until `assemble` replaces them by those of its board.
     """
 
     def __init__(
@@ -60,17 +61,18 @@ class GraphBuilder:
         burst: int = 64,
         largest: ITensor | None = None,
     ) -> Port:
-        """A tensor read from memory in the order of `itensor`: an input, or a constant when it has `data`.
+        """Add a tensor that is read from memory in the order of `itensor`, and return the output port of its
+        load. The tensor is a constant if it has `data`, otherwise an input.
 
-        shape: the logical shape, at most `itensor.shape`. data: of the shape of `itensor`; with one dimension
-        more in front, an array for each walk. prefetch, burst: FIFO depth and longest burst in beats.
-        largest: the itensor of the largest run, where it is not this one.
+        shape: logical shape, at most `itensor.shape`. data: array of the shape of `itensor`. With one more
+        dimension in front, it has an array for each walk. prefetch, burst: FIFO depth and longest burst, in
+        beats. largest: itensor of the largest run, if it differs from `itensor`.
         """
-        one = next(it for it in self._phases(itensor) if it is not None)
+        order = next(it for it in self._phases(itensor) if it is not None)
         port = self.bare_load(name, itensor, prefetch=prefetch, burst=burst, largest=largest)
         role = "input" if data is None else "constant"
         place = Port(port.node, "memory")
-        self.tensor(name, role, place, shape=shape, channel=channel, itensor=one, data=data)
+        self.tensor(name, role, place, shape=shape, channel=channel, itensor=order, data=data)
         return port
 
     def bare_load(
@@ -82,14 +84,14 @@ class GraphBuilder:
         burst: int = 64,
         largest: ITensor | None = None,
     ) -> Port:
-        """A load whose tensors `tensor` adds."""
+        """Add a load without its tensors, which `tensor` adds, and return its output port."""
         streams = self._phases(itensor)
-        one = next(it for it in streams if it is not None)
+        order = next(it for it in streams if it is not None)
         params = LoadParams(
-            layout=MemoryLayout.of(one),
+            layout=MemoryLayout.of(order),
             prefetch=prefetch,
             burst=burst,
-            max_tokens=(largest or one).token_count,
+            max_tokens=(largest or order).token_count,
             **_CHANNEL._asdict(),
         )
         bounds = tuple(None if it is None else {"itensor": it, "offset": 0} for it in streams)
@@ -105,16 +107,17 @@ class GraphBuilder:
         itensor: ITensor | tuple[ITensor | None, ...] | None = None,
         largest: ITensor | None = None,
     ) -> None:
-        """Write a stream to memory as an output tensor, in the order of `itensor` (default: as it comes)."""
+        """Write a stream to memory as an output tensor, in the order of `itensor`; by default in the order in
+        which the source sends it."""
         streams = self._phases(itensor) if itensor else self.itensors(source)
-        one = next(it for it in streams if it is not None)
-        layout = MemoryLayout.of(one)
-        most = (largest or one).token_count
+        order = next(it for it in streams if it is not None)
+        layout = MemoryLayout.of(order)
+        most = (largest or order).token_count
         params = StoreParams(layout=layout, max_tokens=most, **_CHANNEL._asdict())
         bounds = tuple(None if it is None else {"itensor": it, "offset": 0} for it in streams)
         node = self._add(f"store_{name}", params, bounds)
         self.connect(source, Port(node, "i"))
-        self.tensor(name, "output", Port(node, "memory"), shape=shape, channel=channel, itensor=one)
+        self.tensor(name, "output", Port(node, "memory"), shape=shape, channel=channel, itensor=order)
 
     def kernel(
         self,
@@ -123,8 +126,8 @@ class GraphBuilder:
         bounds: Bounds | tuple[Bounds | None, ...],
         **inputs: Port | None,
     ) -> Mapping[str, Port]:
-        """Add a kernel; inputs by port name, None for those that `connect` joins later. Returns its output
-        ports by name."""
+        """Add a kernel and return its output ports by name. inputs: sources by port name; None for a port
+        that `connect` joins later. Raises GraphError for missing or unknown inputs."""
         if missing := missing_methods(params):
             raise GraphError(f"kernel {name!r}: {type(params).__name__} has no {', '.join(missing)}")
         node = Node(name, params, self._phases(bounds))
@@ -137,11 +140,12 @@ class GraphBuilder:
         return {port: Port(name, port) for port in node.output_ports}
 
     def grow(self, node: str, **steps: int) -> None:
-        """Let bounds of a node grow by so much from each walk of a section to the next."""
+        """Let bounds of a node grow from each walk of a section to the next. steps: growth by name of the
+        bound."""
         self._nodes = [replace(n, steps={**n.steps, **steps}) if n.name == node else n for n in self._nodes]
 
     def connect(self, source: Port, target: Port, back: int = 0) -> None:
-        """Join two ports. back: the depth of an edge that closes a cycle."""
+        """Join two ports. back: depth of an edge that closes a cycle; 0 for any other edge."""
         self._edges.append(Edge(source, target, back or None, back > 0))
 
     def tensor(
@@ -158,8 +162,9 @@ class GraphBuilder:
         buffer: str | None = None,
         phase: int | None = None,
     ) -> None:
-        """An array behind a memory port. own: it lies in memory in the order of `itensor`, whatever the node
-        streams. buffer: of a state that several nodes share. phase: in which alone a constant is read."""
+        """Add an array behind a memory port. own: the array lies in memory in the order of `itensor`,
+        whatever order the node streams. buffer: name of a state that several nodes share. phase: the only
+        phase in which a constant is read. Raises GraphError if shapes do not fit."""
         padded = itensor.shape
         if len(shape) != len(padded) or any(s > p or s < 1 for s, p in zip(shape, padded, strict=True)):
             raise GraphError(f"tensor {name!r} has shape {shape}; its stream covers {padded}")
@@ -170,35 +175,38 @@ class GraphBuilder:
         self._tensors.append(tensor)
 
     def itensor(self, port: Port) -> ITensor:
-        """In which order an output port sends its tiles, in the first phase in which it does."""
+        """The order in which an output port sends its tiles, in the first phase in which it sends any."""
         return next(it for it in self.itensors(port) if it is not None)
 
     def itensors(self, port: Port) -> tuple[ITensor | None, ...]:
-        """In which order an output port sends its tiles, phase by phase."""
+        """The order in which an output port sends its tiles, by phase; None if it sends none. Raises
+        GraphError for an unknown port."""
         for node in self._nodes:
             if node.name == port.node:
                 if port.name not in node.output_ports:
                     known = ", ".join(node.output_ports)
-                    raise GraphError(f"node {port.node!r} has no output {port.name!r}, only {known}")
+                    raise GraphError(f"node {port.node!r} has no output {port.name!r}; it has {known}")
                 return tuple(node.outputs(phase).get(port.name) for phase in range(self._count))
         raise GraphError(f"graph {self._name!r} has no node {port.node!r}")
 
     def build(self) -> Graph:
-        """The graph; the passes that insert forks and converters verify it."""
+        """The graph. The passes that insert forks and converters verify it."""
         sections = self._sections if any(walks > 1 for _, walks in self._sections) else ()
         return Graph(self._name, tuple(self._nodes), tuple(self._edges), tuple(self._tensors), sections)
 
     def _phases(self, what: Any) -> tuple[Any, ...]:
         phases = self._count
-        found = what if isinstance(what, tuple) else (what,) * phases
-        if len(found) != phases or all(one is None for one in found):
-            raise GraphError(f"something for each of {phases} phases is needed, not all None; got {found}")
-        return found
+        by_phase = what if isinstance(what, tuple) else (what,) * phases
+        if len(by_phase) != phases or all(value is None for value in by_phase):
+            raise GraphError(
+                f"one entry for each of {phases} phases is needed, and not all may be None; got {by_phase}"
+            )
+        return by_phase
 
     def _add(self, name: str, params: KernelParams, bounds: tuple[Bounds | None, ...]) -> str:
         if not (name.isidentifier() and name.isascii()):
-            raise GraphError(f"{name!r} is not a name: letters, digits and _ make one")
+            raise GraphError(f"{name!r} is not a name; letters, digits and _ are allowed")
         if any(node.name == name for node in self._nodes):
-            raise GraphError(f"graph {self._name!r} has a node {name!r} already")
+            raise GraphError(f"graph {self._name!r} already has a node {name!r}")
         self._nodes.append(Node(name, params, bounds))
         return name

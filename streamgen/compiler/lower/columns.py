@@ -1,4 +1,4 @@
-"""Weights as the columns of a matmul read them, and the same order of tiles in other tokens."""
+"""Weights as the columns of a matmul read them, and the same order of tiles in tokens of another width."""
 
 from math import prod
 
@@ -11,9 +11,10 @@ from streamgen.numbers.quantisation import QuantisedWeight
 def column_tensors(
     weight: QuantisedWeight, rows: int, width: int, bias: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """Codes "w", row scales "r", group scales "s" of all columns together: `rows` rows, zero where padded.
+    """Codes "w", row scales "r" and, for weights in groups, group scales "s" of all columns together.
 
-    bias: f24 [rows] beside the row scales, or fewer rows.
+    rows, width: rows and elements of a row with padding, which is zero. bias: f24, at most `rows` values; it
+    is stored beside the row scales.
     """
     n, k = weight.codes.shape
     codes = weight.codes
@@ -38,7 +39,8 @@ def column_tensors(
 
 
 def in_tokens_of(itensor: ITensor, lanes: int) -> ITensor:
-    """The same order in tokens of `lanes` elements of a row: each cut in parts, or neighbours joined."""
+    """The same order in tokens of `lanes` elements of a row. Each token is cut into parts, or neighbouring
+    tokens are joined."""
     present = prod(itensor.element_shape)
     trips, steps, (rows, inner) = list(itensor.tripcounts), list(itensor.steps), itensor.iter_map
     if lanes < present:

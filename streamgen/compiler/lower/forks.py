@@ -1,9 +1,10 @@
-"""Forks whose readers lie on several SLRs: what all of them get crosses each boundary once.
+"""Split forks whose readers lie on several SLRs, so that their tokens cross each boundary only once.
 
-    fork -> a, b, c, d, e                                          a at home, b and c on SLR1, d and e on SLR2
-    fork -> a, fork_SLR1        fork_SLR1 -> b, c, fork_SLR2        fork_SLR2 -> d, e
+    fork -> a, b, c, d, e           a lies with the fork, b and c on SLR1, d and e on SLR2
+    becomes
+    fork -> a, fork_SLR1            fork_SLR1 -> b, c, fork_SLR2            fork_SLR2 -> d, e
 
-A fork of its own stands on every SLR with two readers or more, one of which may be the fork of the next SLR.
+Every SLR with two or more readers gets its own fork. One of the readers may be the fork of the next SLR.
 """
 
 from dataclasses import replace
@@ -14,10 +15,10 @@ from streamgen.model.graph import Edge, Graph, Node, Port, Regions, verify
 
 
 def branch_forks(graph: Graph, regions: Regions) -> tuple[Graph, Regions]:
-    """The graph with the forks that its SLRs have, and where all nodes lie then."""
+    """The graph with a fork on every SLR that needs one, and the SLRs of all its nodes."""
     slrs = dict(regions.slrs)
     nodes: list[Node] = []
-    sources: dict[Port, Port] = {}  # of the readers of forks
+    sources: dict[Port, Port] = {}  # new source of each reader of a fork
     trunks: list[Edge] = []
     for node in graph.nodes:
         branches = {}
@@ -28,7 +29,8 @@ def branch_forks(graph: Graph, regions: Regions) -> tuple[Graph, Regions]:
             nodes.append(node)
             continue
         for name, (slr, targets) in branches.items():
-            nodes.append(replace(node, name=name, params=_of_ways(node.params, len(targets))))
+            params: Any = node.params
+            nodes.append(replace(node, name=name, params=replace(params, ways=len(targets))))
             slrs[name] = slr
             for way, target in enumerate(targets):
                 sources[target] = Port(name, f"o_{way}")
@@ -37,17 +39,12 @@ def branch_forks(graph: Graph, regions: Regions) -> tuple[Graph, Regions]:
     if not trunks:
         return graph, regions
     edges = [replace(e, source=sources[e.target]) if e.target in sources else e for e in graph.edges]
-    made = verify(replace(graph, nodes=tuple(nodes), edges=(*edges, *trunks)))
-    return made, replace(regions, slrs=slrs)
-
-
-def _of_ways(params: Any, ways: int) -> Any:
-    """The Params of a fork of so many ways."""
-    return replace(params, ways=ways)
+    branched = verify(replace(graph, nodes=tuple(nodes), edges=(*edges, *trunks)))
+    return branched, replace(regions, slrs=slrs)
 
 
 def _branches(name: str, readers: list[Port], regions: Regions) -> dict[str, tuple[str, list[Port]]]:
-    """The forks in place of one, sources first: where each lies, and its readers."""
+    """The forks that replace the fork `name`, sources first: SLR and readers of each."""
     order, home = regions.order, regions.slrs[name]
     at = order.index(home)
     forks: dict[str, tuple[str, list[Port]]] = {}

@@ -1,10 +1,10 @@
-"""What intermediate tensors cost on the chip, and what they would cost whole.
+"""The memory of intermediate tensors: on the chip, and if every tensor were stored whole.
 
-An intermediate tensor is what a kernel computes in a phase and another one reads. Unfused, each of them is
-stored whole, as if every kernel read and wrote memory; phases in which the same kernels make tensors, as
-those of layers, use the same memory. Fused, there are FIFOs and layout converters in their place. Loads,
-stores, forks, switches, concatenations and converters move tensors and make none. What converters hold of
-constants, as rows of weights that meet several tokens, is no intermediate tensor.
+An intermediate tensor is a value that a kernel computes in a phase and another kernel reads. Unfused, every
+such tensor is stored whole, as if each kernel read and wrote memory. Phases in which the same kernels compute
+tensors, such as the phases of layers, share this memory. Fused, FIFOs and layout converters take the place of
+the tensors. Loads, stores, forks, switches, concatenations and converters only move tensors. Constants in
+converters, such as rows of weights that meet several tokens, are not intermediate tensors.
 """
 
 from collections.abc import Collection
@@ -20,7 +20,7 @@ def converter_bits(graph: Graph) -> int:
 
 
 def constant_bits(graph: Graph) -> int:
-    """Of these, the bits of what comes from constants alone."""
+    """Bits of constants that the layout converters of a graph hold."""
     constant = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
     constant = {name for name in constant if only_loads(graph.node(name).params)}
     for node in graph.nodes:  # in topological order
@@ -40,7 +40,7 @@ def fifo_bits(graph: Graph) -> int:
 
 
 def unfused_bits(graph: Graph, kept: Collection[str] = ()) -> int:
-    """Bits of all intermediate tensors, whole. kept: names of outputs that another group reads."""
+    """Bits of all intermediate tensors, stored whole. kept: names of outputs that another group reads."""
     makers = [node for node in graph.nodes if not moves(node.params)]
     stored = {tensor.node for tensor in graph.tensors if tensor.role == "output" and tensor.name not in kept}
     ports = [
@@ -51,25 +51,25 @@ def unfused_bits(graph: Graph, kept: Collection[str] = ()) -> int:
     ]
     by_makers: dict[frozenset[tuple[str, str]], list[int]] = {}
     for phase in range(graph.phases):
-        made = {
+        bits = {
             (node.name, name): formats.token_bits(it.dtype, it.shape)
             for node, name in ports
             if (it := node.outputs(phase).get(name)) is not None
         }
-        most = by_makers.setdefault(frozenset(made), [0] * len(made))
-        most[:] = map(max, most, (made[key] for key in sorted(made)))
+        most = by_makers.setdefault(frozenset(bits), [0] * len(bits))
+        most[:] = map(max, most, (bits[key] for key in sorted(bits)))
     return sum(map(sum, by_makers.values()))
 
 
 def _readers(graph: Graph, port: Port) -> set[str]:
-    """Nodes that read a port, through those that only move tensors."""
-    found: set[str] = set()
+    """Names of the nodes that read a port, directly or through nodes that only move tensors."""
+    readers: set[str] = set()
     for edge in graph.outputs_of(port.node):
         if edge.source == port:
             reader = graph.node(edge.target.node)
             if moves(reader.params) and reader.output_ports:
                 for name in reader.output_ports:
-                    found |= _readers(graph, Port(reader.name, name))
+                    readers |= _readers(graph, Port(reader.name, name))
             else:
-                found.add(reader.name)
-    return found
+                readers.add(reader.name)
+    return readers

@@ -22,12 +22,13 @@ from streamgen.kernels.moves.fork import ForkParams
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.model.graph.curves import curves_of
 
-LINK_DEPTH = 2  # of a stream whose depth a schedule decides, at least
-_WIDEST = 2048  # bits of a token up to which a schedule decides behind nodes that are patient, too
+LINK_DEPTH = 2  # least depth of a stream whose depth a schedule decides
+_WIDEST = 2048  # behind patient nodes, a schedule decides the depth only for tokens of at most so many bits
 
 
 def insert_forks(graph: Graph, largest: Graph | None = None) -> Graph:
-    """Give every output with several readers a fork. `largest`: the finished graph of the largest run."""
+    """Insert a fork behind every output with several readers. largest: finished graph of the largest run,
+    whose Params the forks get."""
     nodes: list[Node] = []
     edges: list[Edge] = []
     readers: dict[Port, list[Edge]] = {}
@@ -64,13 +65,14 @@ def insert_converters(
     smallest: Graph | None = None,
     counted: Counted | None = None,
 ) -> Graph:
-    """Give every edge whose two ends disagree about the order of tiles a layout converter, of the kind
-    that needs the least memory.
+    """Insert a layout converter on every edge whose two ends have different orders of tiles. The converter is
+    of the kind that needs the least memory.
 
-    GraphError when the consumer reads what the producer does not send. Whether an edge needs one is
-    decided on `largest`, the finished graph of the largest run, where it is given: the structure is that
-    of the hardware. smallest: the graph of the smallest run, forks inserted, which the kind must serve too.
-    counted: told of edges.
+    largest: finished graph of the largest run, which is the structure of the hardware. If it is given, it
+    decides which edges have converters. smallest: graph of the smallest run with forks, which the converters
+    must serve too. counted: called for each edge.
+
+    Raises GraphError if a consumer reads tiles that its producer does not send.
     """
     before: dict[str, list[Node]] = {}
     edges: list[Edge] = []
@@ -109,15 +111,15 @@ def insert_converters(
 
 
 def _envelope(itensors: Sequence[ITensor]) -> ITensor:
-    """The least stream of those loops that every one of these is a prefix of, loop by loop."""
+    """The smallest stream of which every given stream is a prefix, loop by loop."""
     alike = [counted_as(itensor, itensors[0]) for itensor in itensors]
     trips = tuple(max(several) for several in zip(*(it.tripcounts for it in alike), strict=True))
     return replace(alike[0], tripcounts=trips)
 
 
 def _pairs(graph: Graph, edge: Edge) -> list[tuple[ITensor, ITensor] | None]:
-    """What an edge's producer sends and its consumer reads, by the phase in which that is; None where it is
-    idle."""
+    """For each phase, the order that the producer of an edge sends and the order that its consumer reads;
+    None if the edge is idle."""
     source, target = graph.node(edge.source.node), graph.node(edge.target.node)
     pairs: list[tuple[ITensor, ITensor] | None] = [None] * graph.phases
     for sent, read in graph.pairs(edge):
@@ -127,12 +129,14 @@ def _pairs(graph: Graph, edge: Edge) -> list[tuple[ITensor, ITensor] | None]:
 
 
 def place_constants(graph: Graph) -> Graph:
-    """Lay the constants of each memory channel into one buffer, and set the offsets: first what all walks
-    share, then section by section, walk by walk, what these read, in the order of the tensors.
+    """Place the constants of each memory channel in one buffer and set their offsets. Constants that all
+    walks share come first. Then come the constants of each walk, section by section and walk by walk. All are
+    in the order of the tensors.
 
-    GraphError for a node whose constants lie at several distances from walk to walk.
+    Raises GraphError if a constant is not read exactly once in every walk, or if the constants of a node do
+    not advance by one distance from walk to walk.
     """
-    free: Counter[int] = Counter()  # by channel
+    free: Counter[int] = Counter()  # next free beat of each channel
     offsets: dict[tuple[str, int | None], int] = {}
     steps: dict[str, int] = {}
     constants = [tensor for tensor in graph.tensors if tensor.role == "constant"]
@@ -179,19 +183,19 @@ def _beats(graph: Graph, tensor: Tensor) -> int:
 
 
 def _phases(tensor: Tensor, phases: range) -> Sequence[int]:
-    """Those of the phases in which a constant may be read."""
+    """The phases in which a constant may be read."""
     return [phase for phase in phases if tensor.phase in (None, phase)]
 
 
 def size_fifos(
     corners: Sequence[Graph], strategy: Strategy, counted: Counted | None = None
 ) -> tuple[Graph, list[int]]:
-    """The first graph with the depth of every FIFO, such that all phases of all corner graphs keep their
-    schedules. Also the cycles of these, phase by phase of each corner.
+    """Choose the depth of every FIFO so that all phases of all corner graphs keep their schedules. Returns
+    the first graph with these depths, and the cycles of each phase of each corner.
 
-    Constants run ahead into the prefetch FIFOs of their loads, whose depth is a choice of the user; the
-    links behind them, and those of wide tokens that can wait where they come from, have the depth that their
-    ends ask for. Back edges keep the depth that they have. counted: told of phases, then of FIFOs.
+    Constants run ahead into the prefetch FIFOs of their loads, whose depth the user chooses. The links behind
+    these FIFOs have the depth that their ends need. The same holds for streams of wide tokens that can wait
+    at their source. Back edges keep their depth. counted: called for phases, then for FIFOs.
     """
     runs = {_run_key(graph, phase): (graph, phase) for graph, phase in _runs(corners)}
     streams: list[list[NodeStream | None]] = []
@@ -214,7 +218,7 @@ def size_fifos(
 
 
 def _waits_inside(graph: Graph, edge: Edge) -> bool:
-    """Whether wide tokens wait where they come from and not in the FIFO."""
+    """Whether the tokens of an edge are wide and wait in their source instead of the FIFO."""
     if edge.back or not patient(graph.node(edge.source.node).params):
         return False
     sent = (graph.itensor(edge, phase) for phase in range(graph.phases))
@@ -222,7 +226,7 @@ def _waits_inside(graph: Graph, edge: Edge) -> bool:
 
 
 def _link_depth(graph: Graph, edge: Edge) -> int:
-    """With which a stream whose depth no schedule decides moves a token a cycle."""
+    """The depth with which a stream moves a token per cycle, if no schedule decides its depth."""
     if edge.boundaries:
         return 2 * way_of(edge.boundaries) + 2
     return min(link_depth(graph.node(name).params) for name in (edge.source.node, edge.target.node))
@@ -233,20 +237,19 @@ def _runs(corners: Sequence[Graph]) -> Iterator[tuple[Graph, int]]:
 
 
 def _run_key(graph: Graph, phase: int) -> Hashable:
-    """Equal for runs of graphs of equal params in which the same happens, but for what changes from walk to
-    walk."""
-    bounds = ((node.bounds[phase], node.steps) for node in graph.nodes)
+    """A key that is equal for runs in which the nodes do the same, apart from bounds that change from walk to
+    walk. The graphs must have equal params."""
     does = (
         None
-        if one is None
-        else tuple(sorted((name, value) for name, value in one.items() if name not in steps))
-        for one, steps in bounds
+        if (bounds := node.bounds[phase]) is None
+        else tuple(sorted((name, value) for name, value in bounds.items() if name not in node.steps))
+        for node in graph.nodes
     )
     return tuple(does), tuple(edge.name for edge in graph.edges if edge.back and _within(graph, edge, phase))
 
 
 def _within(graph: Graph, edge: Edge, phase: int) -> bool:
-    """Whether what a back edge brings in a phase is made in it."""
+    """Whether the tokens that a back edge delivers in a phase are computed in the same phase."""
     return ((phase, 0), (phase, 0)) in graph.deliveries(edge)
 
 
@@ -256,8 +259,8 @@ def run_nodes(graph: Graph) -> list[str]:
 
 
 def run_streams(graph: Graph, phase: int, known: "Executions | None" = None) -> list[NodeStream | None]:
-    """What passes through each FIFO in a phase; then what passes between the parts of kernels. known: what
-    other runs of the same nodes have done; equal streams of them are one object."""
+    """The stream through each FIFO in a phase, then the streams between the parts of kernels. None for a
+    stream that is idle. known: executions of other runs of the same nodes; equal streams are one object."""
     known = Executions() if known is None else known
     ahead = _running_ahead(graph)
     done: dict[str, _Execution] = {}
@@ -266,8 +269,8 @@ def run_streams(graph: Graph, phase: int, known: "Executions | None" = None) -> 
         if node.bounds[phase] is None:
             inner += [None] * known.inner(node)
             continue
-        done[node.name] = one = known.of(node, phase)
-        inner += one.inner
+        done[node.name] = execution = known.of(node, phase)
+        inner += execution.inner
     streams: list[NodeStream | None] = []
     for edge in graph.edges:
         itensor = graph.itensor(edge, phase)
@@ -287,8 +290,8 @@ def run_streams(graph: Graph, phase: int, known: "Executions | None" = None) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """A port in an execution: the part that it belongs to, the cycles of its tokens, and what the clock of
-    the part shows then, where the curves alone do not say it."""
+    """A port in an execution. part: part of the kernel to which it belongs. cycles: cycles of its tokens.
+    clock: clock of the part in these cycles; None if the curves alone define it."""
 
     part: str
     cycles: np.ndarray
@@ -297,14 +300,14 @@ class _Side:
 
 @dataclass(frozen=True, eq=False)
 class _Execution:
-    """sides: by port. inner: streams between the parts."""
+    """An execution of a node. sides: its ports by name. inner: streams between its parts."""
 
     sides: Mapping[str, _Side]
     inner: tuple[NodeStream, ...]
 
 
 class Executions:
-    """What nodes do in runs, computed once for equal params and bounds: layers that are alike do the same."""
+    """Executions of nodes, computed once for equal params and bounds, because equal layers do the same."""
 
     def __init__(self) -> None:
         self._executions: dict[Hashable, _Execution] = {}
@@ -314,7 +317,7 @@ class Executions:
         self._inner: dict[str, int] = {}
 
     def inner(self, node: Node) -> int:
-        """How many streams there are between its parts."""
+        """Number of streams between the parts of a node."""
         if node.name not in self._inner:
             self._inner[node.name] = len(_parts(node).streams)
         return self._inner[node.name]
@@ -344,7 +347,7 @@ class Executions:
     def stream(
         self, source: _Side, target: _Side, bits: int, depth: int | None, latency: int | None, way: int
     ) -> NodeStream:
-        """The stream from a port to another; its sides are of `of`."""
+        """The stream from one port to another. source, target: sides of executions from `of`."""
         key = id(source), id(target), bits, depth, latency, way
         if key not in self._streams:
             ends, moves = (source.part, target.part), (source.cycles, target.cycles)
@@ -354,16 +357,15 @@ class Executions:
 
 
 def _parts(node: Node) -> Clocks:
-    """The parts of a node, as in any phase."""
+    """The parts of a node; they are the same in every phase."""
     bounds = next(bounds for bounds in node.bounds if bounds is not None)
     return sides_of(node.name, node.params, bounds)
 
 
 def _running_ahead(graph: Graph) -> set[str]:
-    """Loads of constants, and nodes fed by nothing else: what they hold back delays nobody but themselves.
-
-    Not so a node with several readers, of which one can hold back the others.
-    """
+    """Names of the nodes that run ahead: loads of constants, and nodes that only such nodes feed. If they
+    wait, no other node waits. A node with several readers does not count, because one reader can hold back
+    the others."""
     ahead = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
     for node in graph.nodes:
         sources = [edge.source.node for edge in graph.inputs_of(node.name)]

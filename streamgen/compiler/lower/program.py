@@ -1,4 +1,4 @@
-"""All passes from unfinished graphs to a program, on one screen."""
+"""All passes from unfinished graphs to a program, in one function."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -14,9 +14,9 @@ from streamgen.contract import Bounds
 from streamgen.fifo.sizing import Strategy
 from streamgen.model.graph import Graph, Program, Regions, Variant
 
-_PLACED = 4  # placements at most, each with the FIFOs of the one before
-_SPARE = 0.005  # of each SLR, which each placement leaves free beyond the one before
-_KEPT = 32  # graphs of smaller runs: sizing, placement and emission ask for the same few
+_PLACED = 4  # most placements; each uses the FIFOs of the placement before
+_SPARE = 0.005  # each placement leaves this share of each SLR more free than the placement before
+_KEPT = 32  # cached graphs of smaller runs; sizing, placement and emission ask for the same ones
 
 
 def finish(
@@ -30,32 +30,37 @@ def finish(
     after: After | None = None,
     counted: Counted | None = None,
 ) -> tuple[Program, list[int]]:
-    """The program of a family of graphs, and the scheduled cycles of the phases of its corner runs, those of
-    the largest first.
+    """The program of a family of graphs, and the scheduled cycles of the phases of its corner runs; the
+    largest run comes first.
 
-    lower -> place -> size -> place -> branch -> size: what fits nowhere even without FIFOs is not sized, and
-    a design on one SLR is sized once. Else where nodes lie follows from what FIFOs take, forks follow from
-    that, and FIFOs whose ends lie apart have other latencies and depths. Asked again with these, `place` says
-    the same unless an SLR has become too full; then all is done once more, and of each SLR a little more is
-    left for FIFOs that grow with that.
+    The passes are lower -> place -> size -> place -> branch -> size. A design that does not fit even without
+    FIFOs is not sized, and a design on one SLR is sized once. Otherwise the passes depend on one another:
+    placement depends on the sizes of FIFOs, forks depend on placement, and FIFOs between SLRs have other
+    latencies and depths. `place` is therefore called again with the new FIFOs. It keeps the placement unless
+    an SLR has become too full. In that case the passes are repeated, with a little more room on each SLR for
+    FIFOs that grow.
 
-    build(tiles, position) gives the unfinished graph (no forks, no converters, no depths) of a run of that
-    many token tiles whose first token is at `position`; all end inside the context, if there is one.
-    GraphError when a smaller run would need other hardware than the largest. The corners are one tile and
-    all of them, at the first and at the last position: they end as scheduled. FIFOs that hold these hold the
-    runs between, which may wait for a place in one for some cycles. variants: of runs that leave something
-    out, by name, the bounds that are others (`streamgen.model.graph.Variant`). after: shown the graph of the
-    largest run behind each pass. counted: told how far they are.
+    The corner runs are one tile and the largest number of tiles, at the first and at the last position. They
+    end as scheduled. FIFOs that are deep enough for them are deep enough for all runs between, which may wait
+    for some cycles for a place in a FIFO.
+
+    build: called with a number of token tiles and the position of the first token; returns the unfinished
+    graph (no forks, no converters, no depths) of this run. All runs end inside the context, if there is one.
+    variants: for each variant of a run, the bounds that differ, by node (`streamgen.model.graph.Variant`).
+    place: chooses the SLRs of nodes; see `emit.place_program`. after: called with the graph of the largest
+    run after each pass. counted: called with the progress of long passes.
+
+    Raises GraphError if a smaller run needs other hardware than the largest.
     """
-    show = after or (lambda name, made: None)
+    show = after or (lambda name, value: None)
     family = Program(Graph("", (), (), ()), token_lanes, max_tiles, build, context)
     runs = [(tiles, position) for tiles in (max_tiles, 1) for position in (family.last_position(tiles), 0)]
     (most, last), *others = dict.fromkeys(runs)
     unfinished = build(most, last)
     smallest = None
     if others:
-        _require_same_hardware(unfinished, one := build(1, 0), 1)
-        smallest = insert_forks(one)
+        _require_same_hardware(unfinished, unfinished_smallest := build(1, 0), 1)
+        smallest = insert_forks(unfinished_smallest)
     show("forks", forked := insert_forks(unfinished))
     show("converters", converted := insert_converters(forked, smallest=smallest, counted=counted))
     largest = place_constants(converted)
@@ -74,7 +79,7 @@ def finish(
     )
     regions = Regions() if place is None else place(lowered, 0.0)
     if regions.crossings(largest):
-        regions = Regions()  # FIFOs decide what lies where; so far there are none
+        regions = Regions()  # placement depends on FIFOs, and so far there are none
     for number in range(1, 1 + _PLACED):
         branched = _branched(lowered, regions)
         regions = branched.regions
@@ -93,7 +98,7 @@ def finish(
 
 
 def _branched(lowered: Program, regions: Regions) -> Program:
-    """With the forks that lie on SLRs of their own, and the boundaries that edges cross."""
+    """The program with a fork on every SLR that needs one, and with the boundaries that edges cross."""
     crossings: dict[str, int] = {}
 
     def branched(graph: Graph) -> Graph:
@@ -110,7 +115,7 @@ def _branched(lowered: Program, regions: Regions) -> Program:
         lowered,
         graph=largest.with_boundaries(crossings),
         smaller=smaller,
-        variants={name: Variant.of(largest, one.bounds) for name, one in lowered.variants.items()},
+        variants={name: Variant.of(largest, variant.bounds) for name, variant in lowered.variants.items()},
         regions=placed,
     )
 
@@ -126,7 +131,7 @@ def _sized(branched: Program, sized: Graph) -> Program:
 
 
 def _require_same_hardware(largest: Graph, graph: Graph, tiles: int) -> None:
-    """GraphError unless two graphs differ in bounds and in the data of their tensors only."""
+    """Raise GraphError unless two graphs differ only in bounds and in the data of their tensors."""
 
     def parts(g: Graph) -> Iterator[tuple[str, Any]]:
         yield from ((f"section {k}", section) for k, section in enumerate(g.sections))
@@ -134,7 +139,9 @@ def _require_same_hardware(largest: Graph, graph: Graph, tiles: int) -> None:
         yield from ((f"edge {e.name}", e.depth) for e in g.edges)
         yield from ((f"tensor {t.name!r}", (t.role, t.node, t.port, t.channel)) for t in g.tensors)
 
-    for expected, found in zip_longest(parts(largest), parts(graph)):
-        if expected != found:
-            name = (expected or found)[0]
-            raise GraphError(f"{name} is other hardware for {tiles} token tiles than for all")
+    for expected, actual in zip_longest(parts(largest), parts(graph)):
+        if expected != actual:
+            name = (expected or actual)[0]
+            raise GraphError(
+                f"{name} needs other hardware for {tiles} token tiles than for the largest number of tiles"
+            )

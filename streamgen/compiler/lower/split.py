@@ -1,8 +1,8 @@
-"""Parts of a graph that meet in memory: of a logical graph, and of a graph of kernels.
+"""Split a logical graph or a graph of kernels into parts that exchange values through memory.
 
-A graph of kernels is cut at streams that memory can hold: mx groups never leave the chip, so kernels joined
-by one stay together, and whatever lies between them. A cut stream lies in memory as its producer sends it:
-its readers' converters are those that they need without the cut.
+A graph of kernels is cut at streams that memory can hold. mx groups never leave the chip, so kernels that are
+joined by a stream of mx groups stay together, with everything between them. A cut stream lies in memory in
+the order in which its producer sends it, so its readers need the same converters as without the cut.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -23,10 +23,11 @@ from streamgen.platform.dma import LoadParams, StoreParams
 
 
 def sub_network(network: LogicalGraph, members: Collection[str]) -> LogicalGraph:
-    """The graph of the operations named, in their order, with the constants that they read.
+    """The graph of the named operations, in their order, with the constants that they read.
 
-    Its inputs are what they read and do not make, inputs of the whole first; its outputs the results of the
-    whole that they make, then what other operations read of them.
+    Its inputs are the values that these operations read but do not compute; inputs of the whole graph come
+    first. Its outputs are the results of the whole graph that they compute, then the values that other
+    operations read.
     """
     operations = [operation for operation in network.operations if operation.name in members]
     read = {name for operation in operations for name in operation.inputs}
@@ -34,21 +35,21 @@ def sub_network(network: LogicalGraph, members: Collection[str]) -> LogicalGraph
     elsewhere = {name for o in network.operations if o.name not in members for name in o.inputs}
     computed = [o.name for o in network.operations if o.name in read - constants]
     outside = [Input(name, network.features(name)) for name in computed]
-    made = [operation.name for operation in operations]
-    results = [name for name in network.outputs if name in made]
+    own = [operation.name for operation in operations]
+    results = [name for name in network.outputs if name in own]
     return LogicalGraph(
         inputs=(
             *(value for value in network.inputs if value.name in read),
-            *(value for value in outside if value.name not in made),
+            *(value for value in outside if value.name not in own),
         ),
         operations=tuple(o for o in network.operations if o.name in members or o.name in constants),
-        outputs=(*results, *(name for name in made if name in elsewhere and name not in results)),
+        outputs=(*results, *(name for name in own if name in elsewhere and name not in results)),
     )
 
 
 @dataclass(frozen=True)
 class _Value:
-    """How a cut stream lies in memory; stored: as an output that the graph has already."""
+    """A cut stream in memory. stored: the graph already stores it as an output."""
 
     tensor: str
     channel: int
@@ -56,7 +57,8 @@ class _Value:
 
 
 def on_memory(graph: Graph, memory: Channel) -> Graph:
-    """The graph with all loads and stores at such a channel: builders may have taken another board's."""
+    """The graph with the rate and latency of this channel in all loads and stores. A builder may have used
+    those of another board."""
 
     def placed(node: Node) -> Node:
         params: Any = node.params
@@ -70,8 +72,8 @@ def on_memory(graph: Graph, memory: Channel) -> Graph:
 class GraphParts:
     """Parts of an unfinished graph of kernels (no forks, no converters).
 
-    units: names of kernels and stores that belong together, in topological order. memory: a channel of
-    the board, for loads and stores that are added.
+    units: groups of kernels and stores that must stay together, in topological order. memory: memory channel
+    of the board, for the loads and stores that are added.
     """
 
     def __init__(self, graph: Graph, memory: Channel) -> None:
@@ -81,12 +83,12 @@ class GraphParts:
         self._values = self._in_memory()
 
     def reads(self, unit: Collection[str]) -> tuple[str, ...]:
-        """Values that a unit reads from other units or from memory: ports as text."""
+        """Values that a unit reads from other units or from memory, as names of ports."""
         sources = [edge.source for name in unit for edge in self._graph.inputs_of(name)]
         return tuple(dict.fromkeys(str(source) for source in sources if source.node not in unit))
 
     def writes(self, unit: Collection[str]) -> tuple[str, ...]:
-        """Values that a unit makes."""
+        """Values that a unit computes, as names of ports."""
         return tuple(str(Port(name, port)) for name in unit for port in self._graph.node(name).output_ports)
 
     def sizes(self) -> dict[str, int]:
@@ -99,11 +101,11 @@ class GraphParts:
         }
 
     def results(self) -> set[str]:
-        """Values that lie in memory as they are sent, whoever reads them."""
+        """Values that are stored in the order in which they are sent, even without a cut."""
         return {str(port) for port, value in self._values.items() if value.stored}
 
     def part(self, name: str, members: Collection[str]) -> Graph:
-        """The graph of these units: their nodes, the loads they read, loads and stores at the cuts."""
+        """The graph of these nodes, with the loads that they read and with loads and stores at the cuts."""
         graph = self._graph
         into = [edge for edge in graph.edges if edge.target.node in members]
         loads = {edge.source.node for edge in into} & self._loads
@@ -159,7 +161,7 @@ class GraphParts:
         return self._graph.node(port.node).outputs(0)[port.name]
 
     def _in_memory(self) -> dict[Port, _Value]:
-        """By port of a kernel, where its stream lies when it is cut."""
+        """For each output port of a kernel, the place of its stream in memory if it is cut."""
         graph = self._graph
         tensors = {tensor.node: tensor for tensor in graph.tensors}
         channel = next((t.channel for t in graph.tensors if t.role != "constant"), 0)
@@ -182,10 +184,8 @@ class GraphParts:
 
 
 def _clusters(graph: Graph, names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Nodes that share an accelerator: joined by mx streams or by the way to a store, and those between.
-
-    Graphs of several phases stay whole.
-    """
+    """Groups of nodes that must share an accelerator: nodes joined by mx streams, nodes joined to a store,
+    and all nodes between them. A graph of several phases is one group."""
     cluster = {name: name for name in names}
 
     def merge(several: Iterable[str]) -> None:

@@ -1,4 +1,5 @@
-"""Which accelerators a model or a graph of kernels becomes: one when its converters fit, else several."""
+"""Split a model or a graph of kernels into accelerators: one accelerator if its converters fit the budget,
+otherwise several."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -22,7 +23,8 @@ from streamgen.platform.capacity import require_tables
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GroupPlan:
-    """One accelerator of a model; `budget` has its name. fused: why it is one; None: it cannot be several."""
+    """One accelerator of a model. budget: its budget, with its name. fused: the reason for the cut; None if
+    the model cannot be split."""
 
     model: LogicalGraph
     plan: HardwarePlan
@@ -31,24 +33,27 @@ class GroupPlan:
 
     @cached_property
     def derivation(self) -> Derivation:
-        """Its graphs of kernels, unfinished."""
+        """The unfinished graphs of kernels."""
         return Derivation(self.model, self.plan, self.budget.memory, self.budget.name)
 
     @cached_property
     def converter_bits(self) -> int:
-        """What its layout converters hold."""
+        """Bits that the layout converters hold."""
         return converter_bits(insert_converters(insert_forks(self.derivation.largest)))
 
 
 def parts_of(model: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
-    """The accelerators of a quantised model, in the order in which they run; budgets are those of each.
+    """The accelerators of a quantised model, in the order in which they run. Each has the full budgets.
 
-    A spatial network becomes several when its converters are too large for one. BudgetError when an operation
-    fits no accelerator, or the tables no memory channel, ValueError for factors that cannot be.
+    A spatial network becomes several accelerators if its converters are too large for one. Raises BudgetError
+    if an operation fits no accelerator or the tables fit no memory channel, and ValueError for factors that
+    cannot be built.
     """
-    tables = {path: table for path, one in model.walk() if (table := one.op.in_memory) is not None}
+    tables = {
+        path: table for path, operation in model.walk() if (table := operation.op.in_memory) is not None
+    }
     budget = budget_of(config, model)
-    # only an engine has its tables apart
+    # only a design with an engine spreads its tables over channels
     require_tables(budget.name, tables, budget.board, together=budget.policy == "spatial")
     if budget.policy != "spatial" or not is_network(model):
         return [GroupPlan(model=model, plan=hardware(model, budget), budget=budget)]
@@ -58,8 +63,8 @@ def parts_of(model: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
 def _groups(network: LogicalGraph, budget: Budget) -> list[GroupPlan]:
     """The groups of a network.
 
-    Groups meet in memory and so pad their values alike: when a group needs wider padding than another one,
-    all are chosen again with that.
+    Groups exchange values through memory, so they must pad these values alike. If a group needs wider padding
+    than another group, all groups are chosen again with the wider padding.
     """
     constants = {operation.name for operation in network.operations if operation.op.is_constant}
     operations = [operation for operation in network.operations if operation.name not in constants]
@@ -82,7 +87,8 @@ def _groups(network: LogicalGraph, budget: Budget) -> list[GroupPlan]:
         return GroupPlan(model=part, plan=spatial_plan(part, own, budget, boundary), budget=budget)
 
     def group(members: tuple[str, ...]) -> GroupPlan:
-        """An operation that is too large on its own is built smaller, down to the least that there is."""
+        """The plan of a group. If a single operation is too large, it is built with smaller factors, down to
+        the smallest."""
         built = build(members, budget)
         if len(members) > 1 or (needed := built.converter_bits) <= most:
             return built
@@ -101,10 +107,10 @@ def _groups(network: LogicalGraph, budget: Budget) -> list[GroupPlan]:
     settled: list[Plan] = []
     while True:
         fused = fuse(units, sizes, network.outputs, measure, most)
-        groups = [group(one.units) for one in fused]
-        plans = [one.plan.own for one in groups if one.plan.own is not None]
+        groups = [group(cut.units) for cut in fused]
+        plans = [part.plan.own for part in groups if part.plan.own is not None]
         if (agreed := agree(plans)) == plans:
-            return [replace(one, fused=why) for one, why in zip(_placed(groups), fused, strict=True)]
+            return [replace(part, fused=cut) for part, cut in zip(_placed(groups), fused, strict=True)]
         settled += agreed
 
 
@@ -113,14 +119,15 @@ def _shapes(network: LogicalGraph) -> list[Shape]:
 
 
 def _padded(plan: Plan, values: Collection[str]) -> Plan:
-    """The plan with these values, and those padded like them, padded to whole beats of memory."""
+    """The plan with whole beats of memory as the padding of these values, and of all values that are padded
+    like them."""
     wide = {value for members in plan.classes if not members.isdisjoint(values) for value in members}
     pads = {value: lcm(pad, WORD_LANES) if value in wide else pad for value, pad in plan.pads.items()}
     return replace(plan, pads=pads)
 
 
 def _placed(groups: list[GroupPlan]) -> list[GroupPlan]:
-    """Each value between groups, and each input of several, on one channel; a name for each group."""
+    """The groups with a name each, and with one channel for each value that several groups use."""
     if len(groups) == 1:
         return groups
     channels: dict[str, int] = {}
@@ -138,7 +145,8 @@ def _placed(groups: list[GroupPlan]) -> list[GroupPlan]:
 
 
 def group_graph(graph: Graph, budget: Budget) -> list[tuple[Graph, FusedGroup]]:
-    """The groups of an unfinished graph of kernels, in the order in which they run, and why they are."""
+    """The groups of an unfinished graph of kernels in the order in which they run, with the reason for each
+    cut."""
     parts = GraphParts(graph, budget.memory)
     nodes = {" + ".join(unit): unit for unit in parts.units}
     units = [Unit(name=n, reads=parts.reads(u), writes=parts.writes(u)) for n, u in nodes.items()]
@@ -153,4 +161,4 @@ def group_graph(graph: Graph, budget: Budget) -> list[tuple[Graph, FusedGroup]]:
 
     fused = fuse(units, parts.sizes(), parts.results(), measure, budget.converter_bits)
     names = [budget.name] if len(fused) == 1 else [f"{budget.name}_{i}" for i in range(len(fused))]
-    return [(part(one.units, name), one) for one, name in zip(fused, names, strict=True)]
+    return [(part(group.units, name), group) for group, name in zip(fused, names, strict=True)]

@@ -1,10 +1,10 @@
-"""How operations get their hardware: what is chosen under the budgets, and the program that follows.
+"""Choose the hardware of operations under the budgets, and finish the program.
 
     spatial   every matmul has columns of its own; a section is one phase
-    shared    the matmuls take turns on one engine, a column a memory channel
-    mixed     some have columns of their own, the rest takes turns: whichever saves cycles
+    shared    all matmuls take turns on one engine, which has one column for each memory channel
+    mixed     some matmuls have columns of their own and the rest take turns, whichever saves cycles
 
-All other operations that are alike share a kernel where they are in different phases and that is cheaper
+All other equal operations share a kernel, if they are in different phases and sharing is cheaper
 (`schedule.instances`).
 """
 
@@ -31,20 +31,22 @@ from streamgen.model.graph.plan import Boundary, LinearShape, Plan, Shape
 from streamgen.model.operations.balance import balanced
 from streamgen.numbers.formats import MX_GROUP
 
-PREFETCH = 1024  # beats of a column's codes in an engine: what the greatest gaps between phases take
+PREFETCH = 1024  # beats of codes prefetched by a column of an engine: covers the longest gap between phases
 LEAST_PREFETCH = 64  # a burst
-PREFETCHED = 5  # the part of block RAM that the FIFOs of all columns may take: the fifth
-OWN_PREFETCH = 512  # of columns that one matmul has alone
-MOST_LANES = 16  # elements a cycle between matmuls, where the user does not ask for more
+PREFETCHED = 5  # the FIFOs of all columns may take 1 / PREFETCHED of the block RAM
+OWN_PREFETCH = 512  # beats for columns that belong to one matmul
+MOST_LANES = 16  # elements per cycle between matmuls, unless the user asks for more
 
 
 def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, LogicalGraph]:
-    """Both with the smaller of their contexts; GraphError for state in what is no language model."""
+    """The configuration and the graph, both with the smaller of their contexts. Raises GraphError if a graph
+    that is not a language model keeps state."""
     if not is_language_model(graph):
         if graph.context:
             raise GraphError(
-                "a graph that keeps state from pass to pass must be a language model's: from ids to logits "
-                "on request, the greatest and its id, of the last row (`LastRow`) alone; outputs are "
+                "a graph that keeps state from pass to pass must be a language model: its input is ids, and "
+                "its outputs are the logits (on request), the greatest logit and its id, all for the last "
+                "row only (`LastRow`). This graph has the outputs "
                 f"{', '.join(f'{name!r} {graph.shapes[name]}' for name in graph.outputs)}"
             )
         return config, graph
@@ -54,21 +56,23 @@ def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, 
 
 
 def quantised(graph: LogicalGraph, config: CompileConfig) -> LogicalGraph:
-    """The graph that hardware is built for: balanced, its weights as integers in the formats of `config`."""
+    """The graph for which hardware is built: balanced, with integer weights in the formats of `config`."""
     return balanced(graph).quantised(config.numbers(is_language_model(graph)))
 
 
 def hardware(model: LogicalGraph, budget: Budget) -> HardwarePlan:
     """The hardware of a quantised model, as one accelerator.
 
-    BudgetError when the budgets hold not even the least, ValueError for factors that cannot be.
+    Raises BudgetError if even the smallest design exceeds the budgets, and ValueError for factors that cannot
+    be built.
     """
     plan = _hardware(model, budget)
     lanes, asked = attention_width(model, budget, plan.kv_channels), budget.cache_channels
     if asked is not None and not lanes <= asked <= plan.kv_channels:
         raise ValueError(
-            f"CompileConfig.cache_channels is {asked}; {lanes} to {plan.kv_channels} are allowed: attention "
-            f"takes {lanes} a cycle, each of another channel, and all caches lie on {plan.kv_channels}"
+            f"CompileConfig.cache_channels is {asked}; it must be {lanes} to {plan.kv_channels}. Attention "
+            f"reads {counted(lanes, 'position')} per cycle, each from another channel, and all caches lie on "
+            f"{counted(plan.kv_channels, 'channel')}"
         )
     return replace(plan, attention_lanes=lanes, cache_channels=asked)
 
@@ -77,21 +81,21 @@ def _hardware(model: LogicalGraph, budget: Budget) -> HardwarePlan:
     if budget.policy == "shared":
         if budget.fixed:
             raise ValueError(
-                f"CompileConfig.fixed names {', '.join(map(repr, budget.fixed))}; a design whose policy is "
-                "'shared' has no matmul with factors of its own. Take the policy 'mixed' or 'spatial'"
+                f"CompileConfig.fixed names {', '.join(map(repr, budget.fixed))}, but in a design with the "
+                "policy 'shared' no matmul has factors of its own. Use the policy 'mixed' or 'spatial'"
             )
         return _engine(budget)
-    found = schedule(model, None)
+    scheduled = schedule(model, None)
     if budget.policy == "mixed":
-        return _Mixed(model, found, budget).plan()
-    shapes = layer_shapes(found)
+        return _Mixed(model, scheduled, budget).plan()
+    shapes = layer_shapes(scheduled)
     if model.mixes_tokens:
-        return spatial_plan(model, _one_lane(shapes, budget, "tokens see one another"), budget)
+        return spatial_plan(model, _one_lane(shapes, budget, "tokens depend on one another"), budget)
     return spatial_plan(model, explore(shapes, budget), budget)
 
 
 def whole(model: LogicalGraph, config: CompileConfig) -> Derivation:
-    """The graphs of kernels of a quantised model, as one accelerator. Errors: those of `hardware` and of
+    """The graphs of kernels of a quantised model, as one accelerator. Raises the errors of `hardware` and of
     `Derivation`."""
     budget = budget_of(config, model)
     return Derivation(model, hardware(model, budget), budget.memory, budget.name)
@@ -100,7 +104,7 @@ def whole(model: LogicalGraph, config: CompileConfig) -> Derivation:
 def spatial_plan(
     model: LogicalGraph, own: Plan, budget: Budget, boundary: Boundary | None = None
 ) -> HardwarePlan:
-    """What is built of a model whose matmuls have columns of their own."""
+    """The hardware of a model whose matmuls all have columns of their own. own: their factors."""
     return HardwarePlan(
         max_tokens=budget.max_tokens,
         context=budget.context,
@@ -115,15 +119,17 @@ def spatial_plan(
 
 
 def _one_lane(shapes: Sequence[Shape], budget: Budget, why: str, fixed: Fixed | None = None) -> Plan:
-    """Columns that take token after token. ValueError when the user wants others."""
+    """Columns that compute one token at a time. why: the reason. Raises ValueError if the user asks for more
+    token lanes."""
     if budget.token_lanes not in (None, 1):
-        raise ValueError(f"CompileConfig.token_lanes is {budget.token_lanes}; only 1 can be: {why}")
+        raise ValueError(f"CompileConfig.token_lanes is {budget.token_lanes}; it must be 1, because {why}")
     plan = explore(shapes, replace(budget, token_lanes=1), fixed)
     return replace(plan, reasons=(f"1 token lane: {why}", *plan.reasons[1:]))
 
 
 def _lanes(model: LogicalGraph, own: Plan) -> int:
-    """Elements a cycle of kernels that pass rows: the widest row in the time of the slowest matmul."""
+    """Elements per cycle of the kernels between matmuls: they pass the widest row in the time of the slowest
+    matmul."""
     widest, slowest = 1, 1
     for path, matmul in model.matmuls():
         n, k = matmul.extents
@@ -134,27 +140,27 @@ def _lanes(model: LogicalGraph, own: Plan) -> int:
 
 
 def _engine(budget: Budget, rows: int | None = None) -> HardwarePlan:
-    """The engine that the budgets allow: an even number of columns, and rows side by side as many as may be,
-    or so many.
+    """The engine that the budgets allow, with an even number of columns. rows: rows that each column computes
+    side by side; None for as many as the budgets allow.
 
-    BudgetError when the budgets hold no engine, or not the rows that the user asks for.
+    Raises BudgetError if the budgets allow no engine, or fewer rows than the user asks for.
     """
     rows = budget.n_lanes if rows is None else rows
     columns = min(budget.channels, budget.multipliers // MX_GROUP if rows is None else budget.channels)
     columns -= columns % 2
     if not columns:
         raise BudgetError(
-            f"a shared engine needs 2 channels and {2 * MX_GROUP} multipliers; CompileConfig.channels is "
-            f"{budget.channels}, CompileConfig.multipliers {budget.multipliers}"
+            f"a shared engine needs 2 channels and {2 * MX_GROUP} multipliers, but CompileConfig.channels is "
+            f"{budget.channels} and CompileConfig.multipliers is {budget.multipliers}"
         )
     if budget.n_lanes is not None and budget.capped:
         needed = columns * budget.n_lanes * MX_GROUP
         if needed > budget.multipliers:
             raise BudgetError(
-                f"CompileConfig.n_lanes is {budget.n_lanes}; so many rows in each of {columns} columns need "
-                f"{needed} multipliers ({MX_GROUP} a row), CompileConfig.multipliers is "
-                f"{budget.multipliers}: "
-                f"{needed - budget.multipliers} too few. Raise it, or lower n_lanes or channels"
+                f"CompileConfig.n_lanes is {budget.n_lanes}; {budget.n_lanes} rows in each of {columns} "
+                f"columns need {needed} multipliers ({MX_GROUP} per row), but CompileConfig.multipliers is "
+                f"{budget.multipliers}, {needed - budget.multipliers} too few. Raise it, or lower n_lanes or "
+                "channels"
             )
     if rows is None:
         rows = 1 << ((budget.multipliers // (columns * MX_GROUP)).bit_length() - 1)
@@ -174,7 +180,8 @@ def _engine(budget: Budget, rows: int | None = None) -> HardwarePlan:
 
 
 def _prefetch(budget: Budget, columns: int) -> int:
-    """Beats of each column's codes: PREFETCH, or a half, a quarter, as long as those of all take too much."""
+    """Beats of codes that each column prefetches: PREFETCH, halved until all columns together take at most
+    their share of the block RAM."""
     board, beats = budget.board, PREFETCH
     most = board.resources.bram * board.fabric.bram_bits / PREFETCHED
     while columns * beats * BEAT_BITS > most and beats > LEAST_PREFETCH:
@@ -183,9 +190,12 @@ def _prefetch(budget: Budget, columns: int) -> int:
 
 
 class _Mixed:
-    """Which matmuls get columns of their own: phase after phase of the engine is dissolved, its matmuls with
-    it, as long as one token plus the most tokens take fewer cycles in closed form. Engines of all powers of
-    two of rows are tried, and none."""
+    """Choose the matmuls that get columns of their own.
+
+    The search dissolves one phase of the engine after the other: the matmuls of the phase get their own
+    columns. It goes on as long as this saves cycles, in closed form, of one token plus the largest number of
+    tokens. It tries engines with every power of two of rows, and no engine.
+    """
 
     def __init__(self, model: LogicalGraph, whole: Schedule, budget: Budget) -> None:
         self._model, self._budget = model, budget
@@ -195,20 +205,20 @@ class _Mixed:
         self._held = frozenset(self._fixed).intersection(self._shapes)
 
     def plan(self) -> HardwarePlan:
-        """The plan of the fewest cycles; of equals the one with the larger engine."""
-        found = list(self._plans())
-        if not found:
+        """The plan with the fewest cycles. Among equal plans, the one with the larger engine."""
+        plans = list(self._plans())
+        if not plans:
             raise BudgetError(
-                f"{len(self._shapes)} matmuls have neither an engine nor columns of their own: "
-                f"CompileConfig.channels is {self._budget.channels}, CompileConfig.multipliers "
+                f"the budgets allow {len(self._shapes)} matmuls neither an engine nor columns of their own: "
+                f"CompileConfig.channels is {self._budget.channels} and CompileConfig.multipliers is "
                 f"{self._budget.multipliers}"
             )
-        best = min(found, key=self._cycles)
+        best = min(plans, key=self._cycles)
         known = {*best.alone, *(best.own.widths if best.own else ())}
         if lost := [name for name in self._fixed if name not in known]:
             raise ValueError(
-                f"CompileConfig.fixed names {', '.join(map(repr, lost))}, which no matmul with columns of "
-                "its own leads; only behind such a matmul an elementwise operation has factors"
+                f"CompileConfig.fixed names {', '.join(map(repr, lost))}. With the policy 'mixed', an "
+                "elementwise operation has factors only if it follows a matmul with columns of its own"
             )
         return best
 
@@ -217,14 +227,14 @@ class _Mixed:
         try:
             engine = _engine(budget)
         except BudgetError:
-            if budget.n_lanes is not None:  # rows of an engine: it must be one
+            if budget.n_lanes is not None:  # the user asks for an engine
                 raise
             engine = None
         while engine is not None:
-            found = self._with(engine, self._held)
-            while found is not None:
-                yield found
-                found = self._dissolved(engine, found)
+            plan = self._with(engine, self._held)
+            while plan is not None:
+                yield plan
+                plan = self._dissolved(engine, plan)
             if budget.n_lanes is not None or engine.n_lanes == 1:
                 break
             engine = _engine(budget, engine.n_lanes // 2)
@@ -233,17 +243,18 @@ class _Mixed:
             yield spatial_plan(self._model, own, budget)
 
     def _dissolved(self, engine: HardwarePlan, plan: HardwarePlan) -> HardwarePlan | None:
-        """The best plan of one phase of the engine less, if any takes fewer cycles."""
+        """The best plan with one phase of the engine less; None if no such plan saves cycles."""
         phases = [p for p in schedule(self._model, plan.alone).phases if p.matmuls]
         if len(phases) == 1:
             return None
         several = ({*plan.alone, *(step.path for step in phase.matmuls)} for phase in phases)
-        found = [one for paths in several if (one := self._with(engine, paths)) is not None]
-        best = min(found, key=self._cycles, default=None)
+        candidates = [candidate for paths in several if (candidate := self._with(engine, paths)) is not None]
+        best = min(candidates, key=self._cycles, default=None)
         return best if best is not None and self._cycles(best) < self._cycles(plan) else None
 
     def _with(self, engine: HardwarePlan, alone: Collection[str]) -> HardwarePlan | None:
-        """An engine, and columns for these matmuls from the multipliers that it leaves."""
+        """The engine, and columns for the matmuls `alone` from the multipliers that the engine leaves; None
+        if that is not possible."""
         if not alone:
             return engine
         if len(alone) == len(self._shapes):
@@ -253,25 +264,26 @@ class _Mixed:
 
     def _explored(self, alone: Collection[str], multipliers: int) -> Plan | None:
         share = replace(self._budget, multipliers=max(MX_GROUP, multipliers))
-        found = schedule(self._model, alone)
-        shapes = layer_shapes(found, alone)
+        scheduled = schedule(self._model, alone)
+        shapes = layer_shapes(scheduled, alone)
         known = {shape.name for shape in shapes}
         fixed = {name: factors for name, factors in self._fixed.items() if name in known}
         if multipliers < MX_GROUP:
             return None
         try:
-            return _one_lane(shapes, share, "an engine takes token after token", fixed)
+            return _one_lane(shapes, share, "an engine computes one token at a time", fixed)
         except BudgetError:
             return None
 
     def _cycles(self, plan: HardwarePlan) -> float:
-        """Of one token and of the most, phase after phase, and in a phase matmul after matmul of a path."""
+        """Cycles of a pass of one token plus a pass of the largest number of tokens."""
         return sum(self.cycles(plan, tokens) for tokens in (1, self._budget.max_tokens))
 
     def cycles(self, plan: HardwarePlan, tokens: int) -> float:
-        """Of so many tokens."""
-        found, total = schedule(self._model, plan.alone), 0.0
-        for phase in found.phases:
+        """Cycles of a pass of `tokens` tokens: the sum over all phases, and in a phase over the matmuls that
+        depend on one another."""
+        scheduled, total = schedule(self._model, plan.alone), 0.0
+        for phase in scheduled.phases:
             levels: dict[int, list[LinearShape]] = {}
             depth: dict[Value, int] = {}
             for step in phase.steps:
@@ -280,12 +292,12 @@ class _Mixed:
                     levels.setdefault(at, []).append(self._shapes[step.path])
                     at += 1
                 depth.update(dict.fromkeys(step.outputs, at))
-            walks = found.sections[phase.section].walks
+            walks = scheduled.sections[phase.section].walks
             total += walks * sum(self._level(plan, shapes, tokens) + GAP for shapes in levels.values())
         return total
 
     def _level(self, plan: HardwarePlan, shapes: Sequence[LinearShape], tokens: int) -> float:
-        """Matmuls side by side: what memory and multipliers need."""
+        """Cycles that memory and multipliers need for matmuls that work side by side."""
         engine, bits = 0, Counter[int]()  # by channel
         work = 0.0
         for shape in shapes:
@@ -309,8 +321,8 @@ def finished(
     after: After | None = None,
     counted: Counted | None = None,
 ) -> tuple[Program, dict[int, int]]:
-    """Its program, and the scheduled cycles by number of tokens, unless these depend on the position or on
-    how phases follow one another."""
+    """The program of a model, and the scheduled cycles by number of tokens. The latter are empty if cycles
+    depend on the position or on the order of phases. place, after, counted: see `lower.finish`."""
     asked = {BEST: binding.requested, KEEP: binding.last if model.context else {}}
     variants = {name: bounds for name, bounds in asked.items() if bounds}
     lanes, context = binding.plan.token_lanes, model.context
@@ -328,12 +340,12 @@ def finished(
 
 
 def choices(binding: Derivation, model: LogicalGraph) -> tuple[str, ...]:
-    """What is chosen, in words."""
+    """The choices of the compiler, as sentences for a report."""
     plan = binding.plan
     lines: list[str] = []
     if plan.columns:
         rows = counted(plan.n_lanes, "row")
-        lines.append(f"one engine of {counted(plan.columns, 'column')}, {rows} side by side in each")
+        lines.append(f"one engine of {counted(plan.columns, 'column')} with {rows} side by side in each")
     for section in binding.schedule.sections:
         if section.walks > 1:
             count = f"{len(section.phases)} of {len(binding.phases)} phases"
@@ -343,6 +355,6 @@ def choices(binding: Derivation, model: LogicalGraph) -> tuple[str, ...]:
         where = counted(plan.kv_channels, "channel")
         if plan.cache_channels not in (None, plan.kv_channels):
             where = f"{plan.cache_channels} channels each"
-        lines.append(f"keys and values lie on {where}, attention takes {lanes} a cycle")
+        lines.append(f"keys and values lie on {where}; attention reads {lanes} per cycle")
     lines += [f"{name} waits in memory on channel {channel}" for name, channel in binding.spilled.items()]
     return (*lines, *(plan.own.reasons if plan.own else ()))

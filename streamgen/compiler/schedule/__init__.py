@@ -1,4 +1,4 @@
-"""From logical graphs to graphs of kernels: schedule, bind, steer."""
+"""The passes from logical graphs to graphs of kernels: schedule, bind, steer."""
 
 from streamgen.compiler.schedule.derive import Derivation, tensor_names
 from streamgen.compiler.schedule.phases import Schedule, schedule

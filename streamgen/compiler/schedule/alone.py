@@ -1,8 +1,9 @@
-"""Matmuls that have columns of their own: C of them, column c owning the output rows n with n % C == c.
+"""Matmuls that have columns of their own. With C columns, column c computes the output rows n with n % C ==
+c.
 
 quantise (shared by all such matmuls that read the value in a phase)
   -> C columns, each with its weights, which one load feeds
-  -> concat, one (1, C) token of neighbouring rows a cycle
+  -> concat, which sends one (1, C) token of neighbouring rows per cycle
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +28,12 @@ from streamgen.numbers.quantisation import QuantisedWeight, scale_bits
 
 
 class Alone:
-    """Such matmuls of a schedule. extent: features of values with their padding."""
+    """The matmuls of a schedule that have columns of their own. extent: features of values with padding."""
 
-    def __init__(self, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
+    def __init__(self, schedule: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
         self._plan, self._extent = plan, extent
-        self._units: dict[Value, int] = {}  # of what they read: groups of activations and of weights
-        for step in (step for phase in found.phases for step in phase.steps if step.path in plan.alone):
+        self._units: dict[Value, int] = {}  # by operand: padding to groups of activations and of weights
+        for step in (step for phase in schedule.phases for step in phase.steps if step.path in plan.alone):
             (x,) = step.inputs
             self._units[x] = lcm(self._units.get(x, MX_GROUP), _weights(step)[0].group or MX_GROUP)
         self._beats: dict[
@@ -40,17 +41,17 @@ class Alone:
         ] = {}  # by path, once for the graphs of all runs
 
     def codes(self, site: PhaseSite, value: Value, x: Stream) -> MatmulOperand:
-        """A value as the operand of all that read it in this phase."""
+        """Quantise a value into the operand of all such matmuls that read it in this phase."""
         assert self._plan.own is not None
         k = self._extent[value]
         k += -k % self._units[value]
         params = QuantiseParams(lanes=self._plan.own.quantisers[value.path], max_k=k, sums=True)
         bounds = {"t": site.count(x.shape), "k": k, "valid_k": value.shape.features}
-        found = site.kernel(f"quantise_{value.name}", params, bounds, i=site.fit(x, k))
-        return MatmulOperand(found["o_x"], found["o_e"])
+        outputs = site.kernel(f"quantise_{value.name}", params, bounds, i=site.fit(x, k))
+        return MatmulOperand(outputs["o_x"], outputs["o_e"])
 
     def matmul(self, site: PhaseSite, step: Step, codes: MatmulOperand) -> Stream:
-        """A matmul of a quantised operand, without its bias."""
+        """The result of a matmul of a quantised operand, without its bias."""
         plan, weights = self._plan.alone[step.path], _weights(step)
         (x,), (y,) = step.inputs, step.outputs
         unit = plan.tile
@@ -105,7 +106,7 @@ class Alone:
         return Stream(joined.port, joined.itensor, y.shape, by_rows=False)
 
     def _packed(self, step: Step, rows: int, k: int, layout: WeightLayout) -> Sequence[Sequence[np.ndarray]]:
-        """What each column reads: beats for each walk."""
+        """The weights of each column: beats by column and walk."""
         if step.path not in self._beats:
             columns = self._plan.alone[step.path].columns
             walks = [column_tensors(weight, rows, k) for weight in _weights(step)]

@@ -1,10 +1,10 @@
-"""Bind: operations of a schedule become uses of kernels, which share instances (`instances`).
+"""Bind: turn the operations of a schedule into uses of kernels, which share instances (`instances`).
 
-Every operation asks its site for kernels, phase by phase. A value that another phase reads is held (`Hold`):
-made in one phase, read in another. Whoever reads it in the first of these takes it out; what reads it later
-gets it from there, held again. What passes from walk to walk is one hold with two writers. The operands of
-the engine are held as the quantiser sends them (`matmul`), all others row after row. Inputs of the graph lie
-in memory: every phase that reads one loads it again. Where streams come from and go to is `steer`'s.
+Every operation asks its site for kernels, phase by phase. A value that another phase reads waits in a hold
+(`Hold`). The first phase that reads a hold empties it; if later phases read the value too, it is held again.
+A value that passes from walk to walk is one hold with two writers. The operands of the engine are held in the
+order of the quantiser (`matmul`), all other values row after row. Inputs of the graph lie in memory, and
+every phase that reads an input loads it again. `steer` then connects the streams.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,14 +33,17 @@ from streamgen.model.operations.site import Bound, Stream, of_stream
 from streamgen.platform.boards import Channel
 from streamgen.platform.dma import StoreParams
 
-REQUESTED = "take_"  # before the name of an output that is written on request
+REQUESTED = "take_"  # prefix of the name of an output that is written on request
 
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """instances and holds by name; links: of instances and holds. requested: bounds of nodes that differ when
-    outputs are not asked for; last: those when nothing is asked behind the last row. uses: the instance of
-    each use of a kernel, in order."""
+    """The kernels of a run.
+
+    instances, holds: by name. links: streams between instances and holds. requested: by node, bounds that
+    differ in a run that does not ask for some outputs. last: by node, bounds that differ in a run that asks
+    for nothing that follows from the last row. uses: name of the instance of each use of a kernel, in order.
+    """
 
     instances: Mapping[str, Instance]
     holds: Mapping[str, Hold]
@@ -65,10 +68,10 @@ class Binding:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Given:
-    """What is the same in all runs. extent: features of values with their padding. memory: a channel of the
-    board. tensors: names in memory of inputs and outputs."""
+    """Facts that all runs share. extent: features of values with padding. memory: a memory channel of the
+    board. tensors: names of inputs and outputs in memory."""
 
-    found: Schedule
+    schedule: Schedule
     plan: HardwarePlan
     extent: Mapping[Value, int]
     memory: Channel
@@ -77,30 +80,31 @@ class Given:
     @cached_property
     def engine(self) -> Engine:
         """The matmuls of the engine."""
-        return Engine(self.found, self.plan, self.extent)
+        return Engine(self.schedule, self.plan, self.extent)
 
     @cached_property
     def alone(self) -> Alone:
         """The matmuls that have columns of their own."""
-        return Alone(self.found, self.plan, self.extent)
+        return Alone(self.schedule, self.plan, self.extent)
 
 
 def bind(given: Given, tokens: int, position: int, like: Binding | None = None) -> Binding:
-    """Kernels of a run of so many tokens from a position on, shared as in `like`, the largest run.
+    """The kernels of a run of `tokens` tokens from `position` on. like: binding of the largest run, whose
+    instances the uses share; None for the largest run itself.
 
-    GraphError for what no kernel computes.
+    Raises GraphError if no kernel computes an operation.
     """
     return Binder(given, tokens, position, like).bind()
 
 
 class Binder:
-    """One run; `place.PhaseSite` is what operations see of it."""
+    """Binds one run. Operations see it as a `place.PhaseSite`."""
 
     def __init__(self, given: Given, tokens: int, position: int, like: Binding | None) -> None:
-        self.found, self.plan, self.extent = given.found, given.plan, given.extent
-        self._caches = cache_places(given.found)
-        taken = [f"load_{given.tensors[name]}" for name in self.found.inputs]
-        taken += [f"store_{given.tensors[name]}" for name in self.found.outputs]
+        self.schedule, self.plan, self.extent = given.schedule, given.plan, given.extent
+        self._caches = cache_places(given.schedule)
+        taken = [f"load_{given.tensors[name]}" for name in self.schedule.inputs]
+        taken += [f"store_{given.tensors[name]}" for name in self.schedule.outputs]
         self._instances = Instances(None if like is None else like.uses, given.plan.fabric, taken)
         self._uses = Uses(
             self._instances, given.plan, extent=given.extent, memory=given.memory, tensors=given.tensors,
@@ -113,11 +117,13 @@ class Binder:
         self._lasts: dict[tuple[Value, int], int] = {}  # by value and section, the last phase that had it
 
     def bind(self) -> Binding:
-        for phase in self.found.phases:
+        for phase in self.schedule.phases:
             self._bind(phase)
-        found = self._instances
+        instances = self._instances
         holds = self._holds.by_name
-        return Binding(found.by_name, holds, found.links, self._requested, self._uses.unasked, found.uses)
+        return Binding(
+            instances.by_name, holds, instances.links, self._requested, self._uses.unasked, instances.uses
+        )
 
     def _bind(self, phase: Phase) -> None:
         site = PhaseSite(self._uses, self._caches, phase, self._matmuls.bind)
@@ -130,12 +136,12 @@ class Binder:
                 continue
             steps = phase.matmuls if step in phase.matmuls else [step]  # the engine is used once in a phase
             done.update(steps)
-            for one in steps:
-                self._step(site, one)
-            for value in (value for one in steps for value in one.outputs):
+            for together in steps:
+                self._step(site, together)
+            for value in (value for together in steps for value in together.outputs):
                 if value in phase.quantised:
                     self._quantise(site, value)
-        for carried in self.found.carried:
+        for carried in self.schedule.carried:
             for end in (carried.first, carried.again):
                 if end is not None and (end.section, end.phase) == (phase.section, phase.number):
                     self._keep(carried, end, phase)
@@ -149,8 +155,10 @@ class Binder:
             inputs: list[Bound] = [self._matmuls.operand(site.phase)]
         else:
             inputs = [self.stream(value, site.phase) for value in step.inputs]
-        if inputs and all(isinstance(one, np.ndarray) for one in inputs):
-            raise GraphError(f"operation {step.name!r} works on constants only; compute it before compiling")
+        if inputs and all(isinstance(operand, np.ndarray) for operand in inputs):
+            raise GraphError(
+                f"operation {step.name!r} has only constant inputs; compute its result before compiling"
+            )
         results = step.op.bind(site, *inputs)
         for value, result in zip(step.outputs, results, strict=True):
             self._set(value, site.phase, result)
@@ -162,16 +170,16 @@ class Binder:
         self._lasts[value, phase.section] = phase.number
 
     def stream(self, value: Value, phase: Phase) -> Bound:
-        """A value in a phase: as it is made there, or out of a hold or out of memory."""
+        """A value in a phase: from the operation that computes it there, from a hold or from memory."""
         if (value, phase.number) not in self._made:
             if value.shape.rows == "every":
-                return next(made for (other, _), made in self._made.items() if other is value)
+                return next(bound for (other, _), bound in self._made.items() if other is value)
             self._made[value, phase.number] = self._arrive(value, phase)
             self._lasts[value, phase.section] = phase.number
         return self._made[value, phase.number]
 
     def _arrive(self, value: Value, phase: Phase) -> Stream:
-        if value in self.found.inputs.values():
+        if value in self.schedule.inputs.values():
             return replace(self._uses.input(value, phase), shape=value.shape)
         walked = None if value.again is None else value.again.section
         had = [s for other, s in self._lasts if other is value and (s == phase.section or s != walked)]
@@ -180,16 +188,23 @@ class Binder:
         else:
             section = had[-1] if had else value.section
             if section is None or self._walks(section) not in (1, self._walks(phase.section)):
-                raise GraphError(f"{value.name!r} does not pass from walk to walk; {phase.name} reads it")
+                raise GraphError(
+                    f"{phase.name} reads {value.name!r}, but that value does not pass from walk to walk"
+                )
             if section != phase.section and self._walks(phase.section) > 1:
-                raise GraphError(f"{value.name!r} is made once, and every walk of {phase.name} reads it")
+                raise GraphError(
+                    f"every walk of {phase.name} reads {value.name!r}, but that value is computed only once"
+                )
             last = self._lasts[value, section]
-            made = self._made[value, last]
-            if not isinstance(made, Stream):
-                raise GraphError(f"what {value.name!r} is read for must be in the phase in which it is made")
+            bound = self._made[value, last]
+            if not isinstance(bound, Stream):
+                raise GraphError(
+                    f"{phase.name} reads {value.name!r}, but only the phase that computes that value can "
+                    "read it"
+                )
             hold = self._holds.new(f"{value.name}_kept")
             hold.writes[last] = self._kept(value)
-            self._instances.link(last, made.port, hold.sink)
+            self._instances.link(last, bound.port, hold.sink)
         hold.reads[phase.number] = self._kept(value)
         return Stream(hold.source, hold.reads[phase.number], value.shape)
 
@@ -198,40 +213,42 @@ class Binder:
         return self._uses.rows(replace(value.shape, features=self.extent[value]))
 
     def _keep(self, carried: Value, value: Value, phase: Phase) -> None:
-        """What a walk begins with, or gives to the next."""
-        hold, made = self._holds.carrier(carried.name), self.stream(value, phase)
-        assert isinstance(made, Stream)
+        """Hold a value that a walk begins with or passes to the next walk."""
+        hold, bound = self._holds.carrier(carried.name), self.stream(value, phase)
+        assert isinstance(bound, Stream)
         hold.writes[phase.number] = self._kept(carried)
-        self._instances.link(phase.number, made.port, hold.sink)
+        self._instances.link(phase.number, bound.port, hold.sink)
 
     def _walks(self, section: int) -> int:
-        return self.found.sections[section].walks
+        return self.schedule.sections[section].walks
 
     def _quantise(self, site: PhaseSite, value: Value) -> None:
-        """A value becomes an operand of the engine."""
+        """Quantise a value into an operand of the engine."""
         x = self.stream(value, site.phase)
         assert isinstance(x, Stream)
         self._matmuls.quantise(site, value, x)
 
     def _store(self, site: PhaseSite) -> None:
-        """Outputs that are made in this phase."""
-        for name, value in self.found.outputs.items():
-            made = self._made.get((value, site.phase.number))
-            if value.phase != site.phase.number or made is None:
+        """Store the outputs that this phase computes."""
+        for name, value in self.schedule.outputs.items():
+            result = self._made.get((value, site.phase.number))
+            if value.phase != site.phase.number or result is None:
                 continue
-            if not isinstance(made, Stream):
-                raise GraphError(f"output {name!r} is a constant; nothing computes it")
+            if not isinstance(result, Stream):
+                raise GraphError(f"output {name!r} is a constant; an output must be computed")
             rows, features = self._uses.count(value.shape), value.shape.features
-            if name in self.found.requested:
-                lanes, extent = of_stream(made)["lanes"], made.extent
+            if name in self.schedule.requested:
+                lanes, extent = of_stream(result)["lanes"], result.extent
                 take = TakeRowsParams(dtype="f24", lanes=lanes, max_tokens=rows * extent // lanes)
                 bounds = {"rows": rows, "features": extent, "first": 0, "count": rows}
-                made = replace(site.kernel(f"{REQUESTED}{name}", take, bounds, i=made)["o"], shape=made.shape)
-                self._requested[made.port.node] = {"count": 0}
-            order = made.itensor
+                result = replace(
+                    site.kernel(f"{REQUESTED}{name}", take, bounds, i=result)["o"], shape=result.shape
+                )
+                self._requested[result.port.node] = {"count": 0}
+            order = result.itensor
             by_rows = self.plan.columns > 0 or name in self.plan.boundary.by_rows
-            if by_rows and value.shape.kind == "real" and made.extent % WORD_LANES == 0:
-                order = self._uses.rows(replace(value.shape, features=made.extent), WORD_LANES)
+            if by_rows and value.shape.kind == "real" and result.extent % WORD_LANES == 0:
+                order = self._uses.rows(replace(value.shape, features=result.extent), WORD_LANES)
             params = StoreParams(
                 layout=MemoryLayout.of(order), max_tokens=order.token_count, **self._uses.memory._asdict()
             )
@@ -240,4 +257,4 @@ class Binder:
             instance = self._instances.by_name[node] = Instance(node, params)
             instance.bounds[site.phase.number] = {"itensor": order, "offset": 0}
             instance.behind.append((behind, "output", None, (rows, features)))
-            self._instances.link(site.phase.number, made.port, Port(node, "i"))
+            self._instances.link(site.phase.number, result.port, Port(node, "i"))

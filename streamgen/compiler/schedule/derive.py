@@ -1,9 +1,10 @@
-"""The way from a quantised logical graph to its graphs of kernels, for runs of any tokens at any position.
+"""Derive the graphs of kernels of a quantised logical graph, for runs of any number of tokens at any
+position.
 
     logical graph -> schedule -> bind -> steer -> graph before forks and converters
 
-What is built is what the largest run needs: at the most tokens and the last position. Graphs of other runs
-have its params.
+The hardware is that of the largest run: the largest number of tokens, at the last position. The graphs of all
+other runs have its params.
 """
 
 import re
@@ -28,7 +29,8 @@ BUFFERS = re.compile("|".join([*SCALARS, "table", "status", r"weights_\d+"]))
 
 
 def tensor_names(model: LogicalGraph) -> dict[str, str]:
-    """Names of the tensors of all values in memory: their own, with a number behind those of host buffers."""
+    """Names of the tensors of all values in memory. A value keeps its name, unless it is the name of a buffer
+    of the host; then a number is appended."""
     named = {*(value.name for value in model.inputs), *(n for o in model.operations for n in o.values)}
 
     def free(name: str) -> str:
@@ -39,9 +41,10 @@ def tensor_names(model: LogicalGraph) -> dict[str, str]:
 
 
 class Derivation:
-    """The graphs of a model. rate: beats a cycle that a memory channel gives.
+    """The graphs of kernels of a model. memory: a memory channel of the board.
 
-    GraphError for what does not tile, what no kernel computes, and what passes through no phase.
+    Raises GraphError for values that do not tile, operations that no kernel computes, and values that cannot
+    pass between phases.
     """
 
     def __init__(
@@ -50,7 +53,7 @@ class Derivation:
         self._name, self.plan = name, plan
         self.schedule = schedule(model, plan.alone, early_last_rows=not plan.alone)
         self._given = Given(
-            found=self.schedule,
+            schedule=self.schedule,
             plan=plan,
             extent=extents(self.schedule, plan),
             memory=memory,
@@ -58,16 +61,16 @@ class Derivation:
         )
 
     def graph(self, tokens: int, position: int) -> Graph:
-        """The graph of a run of so many tokens from a position on, before forks and converters."""
+        """The graph of a run of `tokens` tokens from `position` on, before forks and converters."""
         if (tokens, position) == self._largest_run:
             return self._largest[0].graph
         steered, binding = self._largest
-        found = self._bound(tokens, position, binding)
-        graph = steer(self._name, self.schedule, found, self.plan, self._given.memory, steered).graph
+        bound = self._bound(tokens, position, binding)
+        graph = steer(self._name, self.schedule, bound, self.plan, self._given.memory, steered).graph
         built = self._params
         if graph.by_name.keys() != built.keys():
             other = sorted(graph.by_name.keys() ^ built.keys())
-            raise GraphError(f"{', '.join(other)} are not in the graphs of all runs")
+            raise GraphError(f"these nodes are not in the graphs of all runs: {', '.join(other)}")
         depths = {(edge.source, edge.target): edge.depth for edge in steered.graph.edges}
         return replace(
             graph.with_depths({ends: depth for ends, depth in depths.items() if depth is not None}),
@@ -81,7 +84,7 @@ class Derivation:
 
     @property
     def binding(self) -> Binding:
-        """Operations bound to instances, in the largest run."""
+        """The kernels of the largest run."""
         return self._largest[1]
 
     @property
@@ -91,17 +94,17 @@ class Derivation:
 
     @property
     def spilled(self) -> Mapping[str, int]:
-        """Values that go through memory from phase to phase, with the channel of each."""
+        """The channel of each value that waits in memory between phases."""
         return self._largest[0].spilled
 
     @property
     def requested(self) -> Mapping[str, Bounds]:
-        """Of a run that is not asked for some outputs, the bounds that are others, by node."""
+        """By node, the bounds that differ in a run that does not ask for some outputs."""
         return self._largest[1].requested
 
     @property
     def last(self) -> Mapping[str, Bounds]:
-        """Of a run behind whose last row nothing is asked, the bounds that are others, by node."""
+        """By node, the bounds that differ in a run that asks for nothing that follows from the last row."""
         return self._largest[1].last
 
     @property

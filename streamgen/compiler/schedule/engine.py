@@ -1,10 +1,13 @@
-"""The matmul engine: columns that compute all matmuls, a phase after the other, a memory channel each.
+"""The matmul engine: columns that compute all matmuls, phase after phase. Each column has a memory channel.
 
-The matmuls of a phase read one operand, so they are one matmul whose rows are those of all: one after the
-other, where their results go different ways, or in turn, where the results of two meet in one elementwise
-operation (gate and factor): half of the columns then computes the ones, the other half the others, and
-neither waits. Keys, values and queries of attention over a cache come in rounds: of each a tile of rows, or
-several, then of each the next ones. So the first heads are whole while the others are still computed.
+The matmuls of a phase read one operand, so the engine computes them as one matmul with the rows of all. The
+order of the rows depends on the readers of the results:
+
+* If the results go different ways, the rows of one matmul follow those of the other.
+* If the results of two matmuls meet in one elementwise operation (gate and factor), their rows alternate.
+  Half of the columns compute one result and half the other, so neither result waits.
+* Keys, values and queries of attention over a cache come in rounds. A round has one or more tiles of rows of
+  each matmul. The first heads are therefore complete while the other heads are still computed.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -30,9 +33,11 @@ from streamgen.numbers.weights import BYTES
 
 @dataclass(frozen=True, eq=False)
 class EngineMatmul:
-    """The matmuls of a phase: of one operand and one format. steps: in the order of their rows. alternate:
-    their rows lie in turn. rounds: pieces in which the rows of each lie, the first ones of all before the
-    second ones. rows: output rows of each, with padding. k: features of the operand, with padding.
+    """The matmuls of a phase, which have one operand and one format.
+
+    steps: the matmuls in the order of their rows. alternate: whether the rows of two matmuls alternate.
+    rounds: number of pieces into which the rows of each matmul are split; the first pieces of all matmuls
+    come first. rows: output rows of each matmul, with padding. k: features of the operand, with padding.
     """
 
     phase: int
@@ -44,20 +49,15 @@ class EngineMatmul:
 
     @property
     def weight(self) -> QuantisedWeight:
-        """Of the first of them, in the first walk: all have its format."""
+        """The weights of the first matmul in the first walk; all matmuls have its format."""
         return self.steps[0].matmuls[0].integers
-
-    @property
-    def all_weights(self) -> Iterator[QuantisedWeight]:
-        """Of all of them, in all walks."""
-        return (matmul.integers for step in self.steps for matmul in step.matmuls)
 
     @property
     def operand(self) -> Value:
         return self.steps[0].inputs[0]
 
     def joined(self, parts: Sequence[np.ndarray], columns: int) -> np.ndarray:
-        """Rows of all matmuls in the order of the engine."""
+        """The rows of all matmuls in the order of the engine. parts: rows of each matmul."""
         pieces = [np.split(part, self.rounds) for part in parts]
         whole = np.concatenate([piece for several in zip(*pieces, strict=True) for piece in several])
         if not self.alternate:
@@ -67,18 +67,18 @@ class EngineMatmul:
 
 
 class Engine:
-    """The matmuls of a schedule, and what the columns of a plan read for them. extent: features of values
-    with their padding."""
+    """The matmuls of a schedule that the engine computes, and the weights of its columns. extent: features of
+    values with padding."""
 
-    def __init__(self, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
+    def __init__(self, schedule: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
         self.plan = plan
-        self.matmuls = {p.number: _matmul(p, found, plan, extent) for p in found.phases if p.matmuls}
+        self.matmuls = {p.number: _matmul(p, schedule, plan, extent) for p in schedule.phases if p.matmuls}
         self._columns: dict[int, np.ndarray] = {}
         self._packed_once: dict[Hashable, np.ndarray] = {}
 
     @cached_property
     def params(self) -> ColumnParams:
-        """A column: what all matmuls need of it."""
+        """Parameters of a column that computes all matmuls."""
         weights = [step.matmuls[0].integers for matmul in self.matmuls.values() for step in matmul.steps]
         grouped = next((w for w in weights if w.scale is not None), None)
         group = MX_GROUP if grouped is None or grouped.group is None else grouped.group
@@ -93,15 +93,15 @@ class Engine:
             group=group,
             scale_bits=0 if grouped is None else scale_bits(weights),
             minimum=grouped is not None and grouped.minimum is not None,
-            max_k=-(-max(longest.values()) // group) * group,  # the longest may be of weights without groups
+            max_k=-(-max(longest.values()) // group) * group,  # the longest may have weights without groups
             max_k_w8=longest[BYTES.name] if len(longest) > 1 else None,
             max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
             max_t=self.plan.max_tokens,
             bias=any(op.bias is not None for op in self._operators),
-        ).told([integers for matmul in self.matmuls.values() for integers in matmul.all_weights])
+        ).told([op.integers for op in self._operators])
 
     def bounds(self, phase: int, rows: int) -> Bounds:
-        """Of a column, for so many rows of the operand."""
+        """Bounds of a column in a phase. rows: rows of the operand."""
         matmul = self.matmuls[phase]
         return {
             "t": rows,
@@ -112,7 +112,7 @@ class Engine:
         }
 
     def column(self, phase: int, column: int, layout: WeightLayout) -> np.ndarray:
-        """What a column reads of its weights: beats [walks, beats, 64]."""
+        """The weights of a column in a phase: uint8 [walks, beats, 64]."""
         if phase not in self._columns:  # once for the graphs of all runs, and for equal weights
             matmul = self.matmuls[phase]
             ops = tuple((id(op.integers), id(op.bias)) for step in matmul.steps for op in step.matmuls)
@@ -128,13 +128,14 @@ class Engine:
         return (op for matmul in self.matmuls.values() for step in matmul.steps for op in step.matmuls)
 
     def _bias(self, op: Matmul) -> np.ndarray | None:
-        """What the columns add to the rows of a matmul: -0 changes no value."""
+        """The values that the columns add to the rows of a matmul; -0 for a matmul without a bias, because
+        adding it changes no value. None if no matmul has a bias."""
         if not self.params.bias:
             return None
         return np.full(len(op.integers.codes), -0.0, np.float32) if op.bias is None else round_f24(op.bias)
 
     def _packed(self, matmul: EngineMatmul, layout: WeightLayout) -> np.ndarray:
-        """What all columns read for a matmul: beats [columns, walks, beats, 64]."""
+        """The weights of all columns for a matmul: uint8 [columns, walks, beats, 64]."""
         count = self.plan.columns
         walks: list[Sequence[Matmul]] = list(zip(*(s.matmuls for s in matmul.steps), strict=True))
         alike = all(
@@ -143,7 +144,7 @@ class Engine:
             for a, b in zip(walk, walks[0], strict=True)
         )
         values = {_value(op, count) for walk in walks for op in walk}
-        different = 1 if len(values) == 1 and None not in values else count  # columns
+        different = 1 if len(values) == 1 and None not in values else count  # columns that differ
         packed = np.empty((different, 1 if alike else len(walks), *layout.order.shape), np.uint8)
         for walk in range(packed.shape[1]):
             parts = [
@@ -157,22 +158,24 @@ class Engine:
 
 
 def _formats(matmuls: Iterable[EngineMatmul]) -> tuple[str, ...]:
-    """Of all matmuls, narrow ones first. GraphError when these are several."""
+    """The formats of all matmuls, narrow formats first. Raises GraphError if there are several narrow
+    formats."""
     users: dict[str, list[str]] = {}
     for matmul in matmuls:
         users.setdefault(matmul.weight.format, []).extend(step.path for step in matmul.steps)
     narrow = [name for name in users if name != BYTES.name]
     if len(narrow) > 1:
-        told = ", ".join(f"{name} ({users[name][0]})" for name in narrow)
+        several = ", ".join(f"{name} ({users[name][0]})" for name in narrow)
         raise GraphError(
-            f"an engine takes weights of one narrow format beside {BYTES.name}; its matmuls have {told}: "
-            "give all of them one, or columns of their own (policy='spatial')"
+            f"an engine takes weights of one narrow format and {BYTES.name}, but its matmuls have {several}. "
+            "Give all matmuls one format, or give them columns of their own (policy='spatial')"
         )
     return (*narrow, *(name for name in users if name == BYTES.name))
 
 
 def _value(op: Matmul, count: int) -> Hashable:
-    """What a matmul has everywhere, with as many rows for each of so many columns; else None."""
+    """The values of a matmul if all its weights are equal, and so are its scales, minimums and biases, and if
+    its rows divide evenly among `count` columns; otherwise None."""
     parts = [
         op.bias,
         *(getattr(op.integers, name) for name in ("codes", "scale", "minimum", "row_scale")),
@@ -183,43 +186,45 @@ def _value(op: Matmul, count: int) -> Hashable:
     return tuple(None if part is None else part.flat[0] for part in parts)
 
 
-def _matmul(phase: Phase, found: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> EngineMatmul:
+def _matmul(
+    phase: Phase, schedule: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]
+) -> EngineMatmul:
     steps = phase.matmuls
     (operand,) = {step.inputs[0] for step in steps}
-    readers = [step for p in found.phases for step in p.matmuls if operand in step.inputs]
+    readers = [step for p in schedule.phases for step in p.matmuls if operand in step.inputs]
     unit = lcm(*(step.matmuls[0].integers.group or MX_GROUP for step in readers))
     rows = [-(-extent[step.outputs[0]] // plan.unit) * plan.unit for step in steps]
     return EngineMatmul(
         phase=phase.number,
         steps=steps,
-        alternate=len(steps) == 2 and _meet(found, steps),
-        rounds=_rounds(found, steps, [extent[step.outputs[0]] for step in steps], plan.unit),
+        alternate=len(steps) == 2 and _meet(schedule, steps),
+        rounds=_rounds(schedule, steps, [extent[step.outputs[0]] for step in steps], plan.unit),
         rows=rows,
         k=-(-extent[operand] // unit) * unit,
     )
 
 
-def _rounds(found: Schedule, steps: Sequence[Step], extents: Sequence[int], unit: int) -> int:
-    """The most rounds in which the tiles of matmuls can come that caches and attention read as they are made:
-    of whole heads, without padding."""
+def _rounds(schedule: Schedule, steps: Sequence[Step], extents: Sequence[int], unit: int) -> int:
+    """The largest number of rounds for matmuls whose results go to caches and attention: a round has whole
+    heads and no padding. 1 for all other matmuls."""
     if len(steps) < 2 or any(extent % unit for extent in extents):
         return 1
-    made = {step.outputs[0] for step in steps}
+    results = {step.outputs[0] for step in steps}
     pieces = [
         step.op.pieces(unit, operand)
-        for phase in found.phases
+        for phase in schedule.phases
         for step in phase.steps
         for operand, value in enumerate(step.inputs)
-        if value in made
+        if value in results
     ]
     return gcd(*pieces, *(extent // unit for extent in extents)) if pieces else 1
 
 
-def _meet(found: Schedule, steps: Sequence[Step]) -> bool:
+def _meet(schedule: Schedule, steps: Sequence[Step]) -> bool:
     """Whether the results of two matmuls meet in one elementwise operation, and go nowhere else."""
-    made = {step.outputs[0] for step in steps}
-    readers = [s for p in found.phases for s in p.steps if made.intersection(s.inputs)]
+    results = {step.outputs[0] for step in steps}
+    readers = [s for p in schedule.phases for s in p.steps if results.intersection(s.inputs)]
     (first, *more) = readers
     alike = len({step.op.form() for step in steps}) == 1
-    kept = made & {*found.outputs.values(), *(c.again for c in found.carried)}
-    return alike and not more and not kept and first.op.elementwise is not None and {*first.inputs} == made
+    kept = results & {*schedule.outputs.values(), *(c.again for c in schedule.carried)}
+    return alike and not more and not kept and first.op.elementwise is not None and {*first.inputs} == results

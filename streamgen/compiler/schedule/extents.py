@@ -1,17 +1,17 @@
-"""How far values are padded, so that any size tiles.
+"""The padding of values, so that any size tiles.
 
-Values that repetitions and operations such as elementwise ones and norms join (`Operator.padding`) are padded
-alike, with zeros or with what such operations make of zeros; whoever sums over features knows how many there
-are. Their extent is a multiple of
+Values are padded alike if a repetition joins them, or an operation such as an elementwise operation or a norm
+(`Operator.padding`). The padding is zeros, or the results of such operations for zeros. A kernel that sums
+over features knows how many features are not padding. The extent of a value is a multiple of
 
-    32        the group of activations, or the weights' group where that is larger
-    16        words of a beat, of what lies in memory
-    lanes     elements that vector kernels take in a cycle
+    32        the group of activations, or the group of weights if that is larger
+    16        words of a beat, for values in memory
+    lanes     elements that vector kernels take per cycle
     unit      rows of a tile of the engine, for results of its matmuls
-    pads      what the explorer chose for values around matmuls that have columns of their own: where it knows
-              them all and there is no engine, this alone
+    pads      padding that the explorer chose for values around matmuls with columns of their own. If there is
+              no engine and the explorer knows all values that are padded alike, only this counts.
 
-Heads have their own size: rows of heads are not padded, and results of matmuls that become heads are cut.
+Heads are not padded. Results of matmuls that become heads are cut to the size of the heads.
 """
 
 from collections.abc import Mapping
@@ -24,15 +24,15 @@ from streamgen.compiler.schedule.steps import Value
 from streamgen.numbers.formats import MX_GROUP
 
 
-def extents(found: Schedule, plan: HardwarePlan) -> Mapping[Value, int]:
-    """Features of a row of every value, with their padding."""
+def extents(schedule: Schedule, plan: HardwarePlan) -> Mapping[Value, int]:
+    """Features of a row of every value, with padding."""
     classes: dict[Value, set[Value]] = {}
 
     def join(*values: Value) -> None:
-        merged = {one for value in values for one in classes.get(value, {value})}
+        merged = {member for value in values for member in classes.get(value, {value})}
         classes.update((value, merged) for value in merged)
 
-    steps = [step for phase in found.phases for step in phase.steps]
+    steps = [step for phase in schedule.phases for step in phase.steps]
     unpadded: set[Value] = set()
     units: dict[Value, int] = {}
     for step in steps:
@@ -47,7 +47,7 @@ def extents(found: Schedule, plan: HardwarePlan) -> Mapping[Value, int]:
             units[x] = lcm(units.get(x, 1), step.op.matmul.integers.group or MX_GROUP)
             if step.path not in plan.alone:
                 units[y] = lcm(units.get(y, 1), plan.unit)
-    for carried in found.carried:
+    for carried in schedule.carried:
         join(carried, *(value for value in (carried.first, carried.again) if value is not None))
     pads = {} if plan.own is None else plan.own.pads
     padded = {}

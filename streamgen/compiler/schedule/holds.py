@@ -1,6 +1,5 @@
 """Holds: values that wait between phases, or from walk to walk."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -10,8 +9,9 @@ from streamgen.model.graph import Port
 
 @dataclass(eq=False)
 class Hold:
-    """A value between phases. writes, reads: in which order, by phase. Who writes it has links to the port
-    `i`, who reads it from the port `o`. carried: from walk to walk."""
+    """A value between phases. writes, reads: order of its tiles in each phase that writes or reads it. A
+    writer has a link to the port `i`, a reader has a link from the port `o`. carried: whether the value
+    passes from walk to walk."""
 
     name: str
     writes: dict[int, ITensor] = field(default_factory=dict)
@@ -28,21 +28,18 @@ class Hold:
 
 
 class Holds:
-    """Those of a run, by name."""
+    """The holds of a run, by name."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Hold] = {}
 
-    def __iter__(self) -> Iterator[Hold]:
-        return iter(self.by_name.values())
-
     def new(self, wanted: str) -> Hold:
-        """One more, with a number behind its name where another one has it."""
+        """A new hold. If another hold has the wanted name, a number is appended."""
         names = (wanted if not n else f"{wanted}_{n}" for n in count())
         hold = Hold(next(name for name in names if name not in self.by_name))
         self.by_name[hold.name] = hold
         return hold
 
     def carrier(self, name: str) -> Hold:
-        """The one that carries a value from walk to walk."""
+        """The hold that carries a value from walk to walk."""
         return self.by_name.setdefault(name, Hold(name, carried=True))

@@ -1,10 +1,10 @@
-"""Instances: uses of kernels in all phases share hardware where that is possible and worth it.
+"""Instances: the uses of kernels in all phases share hardware if that is possible and saves LUTs.
 
-A kernel that an earlier phase has asked for is used again when
+An instance from an earlier phase is used again under three conditions:
 
-    it is the same hardware but for its greatest sizes (`max_...`), of which the instance gets the larger ones
-    it is free in this phase, and streams of all phases together still have no cycle
-    it costs more LUTs than choosing its inputs and steering its outputs would
+    The hardware differs only in its largest sizes (`max_...`); the instance gets the larger ones.
+    The instance is free in this phase, and the streams of all phases together still have no cycle.
+    A second instance costs more LUTs than choosing the inputs and steering the outputs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,8 +27,9 @@ Link = tuple[int, Port, Port]
 
 @dataclass(eq=False)
 class Instance:
-    """Hardware: params, and bounds by phase. steps: as of a Node. behind: what lies behind its memory ports,
-    with its role, the phase that reads it (None: all) and its logical shape. alone: no other use gets it."""
+    """An instance of a kernel: params, and bounds by phase. steps: see `Node`. behind: the array behind each
+    memory port, with its role, the phase that reads it (None: all phases) and its logical shape. alone: no
+    other use may share the instance."""
 
     name: str
     params: Any
@@ -41,8 +42,8 @@ class Instance:
 class Instances:
     """All instances by name, and the links between them.
 
-    like: names of the instances of the uses, in order, as the largest run has them; the first run decides.
-    taken: names that no use gets.
+    like: names of the instances of all uses of the largest run, in order; None for the largest run, which
+    decides about sharing. taken: names that no instance may have.
     """
 
     def __init__(self, like: Sequence[str] | None, fabric: Fabric, taken: Collection[str] = ()) -> None:
@@ -51,7 +52,7 @@ class Instances:
         self.links: list[Link] = []
         self.uses: list[str] = []
         self._like = like
-        self._before: dict[str, set[str]] = {}  # whom an instance gets streams from, through others too
+        self._before: dict[str, set[str]] = {}  # direct and indirect sources of each instance
 
     def use(
         self,
@@ -63,8 +64,8 @@ class Instances:
         sources: Mapping[str, Port],
         alone: bool = False,
     ) -> Instance:
-        """The instance of a use: one that is there, or a new one; linked to its sources. alone: a new one,
-        that no other use gets."""
+        """The instance of a use, linked to its sources: a shared or a new instance. alone: a new instance
+        that no other use may share."""
         if self._like is not None:
             name = self._like[len(self.uses)]
             instance = self.by_name.get(name)
@@ -74,10 +75,10 @@ class Instances:
         self.uses.append(name)
         if instance is None:
             instance = self.by_name[name] = Instance(name, params, alone=alone)
-            for one in behind:
-                role = "state" if one.data is None else "constant"
-                shape = one.itensor.shape if one.data is None else one.data.shape
-                instance.behind.append((replace(one, name=f"{name}_{one.name}"), role, None, shape))
+            for region in behind:
+                role = "state" if region.data is None else "constant"
+                shape = region.itensor.shape if region.data is None else region.data.shape
+                instance.behind.append((replace(region, name=f"{name}_{region.name}"), role, None, shape))
         else:
             instance.params = envelope(instance.params, params)
         instance.bounds[phase] = bounds
@@ -86,7 +87,11 @@ class Instances:
         return instance
 
     def link(self, phase: int, source: Port, sink: Port) -> None:
-        """A stream of a phase; between instances, or from or to a hold."""
+        """Add a stream of a phase between instances, or from or to a hold. Updates the links and the sources
+        of instances.
+
+        Example: with links a -> b and c -> d, the link b -> c makes a and b sources of c, and also of d.
+        """
         self.links.append((phase, source, sink))
         if source.node not in self.by_name or sink.node not in self.by_name:
             return
@@ -97,7 +102,8 @@ class Instances:
                 later |= before
 
     def free(self, wanted: str) -> str:
-        """A name that no instance has, and no load of its constants."""
+        """The wanted name, with a number if an instance or the load of its constants already has that
+        name."""
         names = (wanted if not n else f"{wanted}_{n}" for n in count())
         taken = self._taken | self.by_name.keys()
         return next(name for name in names if not taken & {name, f"load_{name}"})
@@ -110,18 +116,18 @@ class Instances:
         behind: Sequence[Behind],
         sources: Mapping[str, Port],
     ) -> Instance | None:
-        """An instance of an earlier phase that can do this, too, and is worth it."""
+        """An instance of an earlier phase that this use can share at a gain; None if there is none."""
         nodes = {source.node for source in sources.values()}
-        data = [id(one.data) for one in behind if one.data is not None]
+        data = [id(region.data) for region in behind if region.data is not None]
         for instance in self.by_name.values():
             if instance.alone or phase in instance.bounds or not alike(instance.params, params):
                 continue
             if _loops(params, bounds) != _loops(instance.params, next(iter(instance.bounds.values()))):
                 continue
-            if data != [id(one.data) for one, *_ in instance.behind if one.data is not None]:
+            if data != [id(region.data) for region, *_ in instance.behind if region.data is not None]:
                 continue
             if any(instance.name in (node, *self._before.get(node, ())) for node in nodes):
-                continue  # streams would go round
+                continue  # streams would form a cycle
             known = {(source, sink.name) for _, source, sink in self.links if sink.node == instance.name}
             same = {port for port, source in sources.items() if (source, port) in known}
             if worth(params, bounds, same, self._fabric):
@@ -130,38 +136,39 @@ class Instances:
 
 
 def _loops(params: KernelParams, bounds: Bounds) -> Any:
-    """Streams but for their trip counts: the same in all phases, as converters serve nothing else."""
+    """Streams of a kernel without their trip counts. They must be equal in all phases, because converters
+    serve only such streams."""
     orders = {**params.inputs(bounds), **params.outputs(bounds)}
     return {port: (it.dtype, it.element_shape, it.steps, it.iter_map) for port, it in orders.items()}
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether params are the same hardware but for its greatest sizes."""
+    """Whether params are the same hardware apart from its largest sizes."""
     if type(a) is not type(b):
         return False
     return all(getattr(a, f.name) == getattr(b, f.name) for f in fields(a) if not f.name.startswith("max_"))
 
 
 def envelope(a: Any, b: Any) -> Any:
-    """The hardware that serves both: the larger of the greatest sizes."""
+    """The params that serve both, with the larger of all largest sizes."""
     sizes = [f.name for f in fields(a) if f.name.startswith("max_")]
     return replace(a, **{name: max(getattr(a, name), getattr(b, name)) for name in sizes})
 
 
 def worth(params: KernelParams, bounds: Bounds, known: Collection[str], fabric: Fabric) -> bool:
-    """Whether hardware of its own costs more than to choose the inputs of an instance that is there, and to
-    steer its outputs. known: inputs that come from where they came before, else routes would be needed.
+    """Whether a second instance costs more LUTs than sharing, which needs selects at the inputs and routes at
+    the outputs. known: inputs with the same source as before; a second instance would need a route for each.
 
-    When all inputs do, outputs are taken to go where they went before: layers of one walk that are alike use
-    the same hardware to the end.
+    If all inputs have the same sources, outputs are assumed to go where they went before, and sharing is
+    always worth it. Equal layers of one walk therefore use the same hardware to the end.
     """
 
     def luts(resources: Resources) -> float:
         return resources.lut + fabric.luts_of_a_dsp * resources.dsp
 
     def around(kind: type, itensor: ITensor) -> float:
-        one = kind(token_bits=itensor.token_bits, ways=2, max_tokens=itensor.token_count)
-        return luts(one.cost({"itensor": itensor, "way": 0}).resources)
+        block = kind(token_bits=itensor.token_bits, ways=2, max_tokens=itensor.token_count)
+        return luts(block.cost({"itensor": itensor, "way": 0}).resources)
 
     inputs = params.inputs(bounds)
     if known == {*inputs}:

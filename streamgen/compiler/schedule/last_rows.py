@@ -1,12 +1,13 @@
-"""Last rows are taken as early as they can be.
+"""Take last rows as early as possible.
 
-Where only the last row of a value is read further on, what makes it row by row need not make the others:
+If only the last row of a value is read, an operation that computes the value row by row need not compute the
+other rows:
 
     last(f(x, y)) = f(last(x), last(y))
 
-In the last layer of a language model that goes back to what attention gives and to what the layer began
-with, so that of a prompt one token alone passes its output projection and its feed-forward, and none in a
-pass that is not the prompt's last.
+In the last layer of a language model, this moves the last row up to the results of attention and the input of
+the layer. Only one token of a prompt then passes the output projection and the feed-forward part of this
+layer. In a pass that does not end the prompt, no token does.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,12 +20,15 @@ from streamgen.model.operations import LastRow
 def takes_last_rows_early(
     steps: Sequence[Step], kept: Collection[Value]
 ) -> tuple[list[Step], dict[Value, Value]]:
-    """Steps in order that do the same, and by former value of last rows what stands for it.
+    """Steps that take last rows early, in order, and the value that replaces each former last row.
 
-    kept: values of which all rows are needed. The shapes of values that become one row are changed.
+    kept: values of which all rows are needed. The shape of a value that becomes one row is changed in place.
+
+    Example: y = f(x), z = last(y) becomes last_x = last(x), y = f(last_x). The shape of y becomes one row,
+    and y replaces z.
     """
     narrow = _narrow(steps, kept)
-    made: list[Step] = []
+    rewritten: list[Step] = []
     stands: dict[Value, Value] = {}
     taken: dict[Value, Value] = {}
     narrowed = {value for step in narrow for value in step.outputs}
@@ -38,30 +42,30 @@ def takes_last_rows_early(
         if narrowed.intersection(step.outputs):
             for value in dict.fromkeys(step.inputs):
                 if value.shape.rows == "tokens" and value not in taken:
-                    made.append(last := _last(value, step))
+                    rewritten.append(last := _last(value, step))
                     (taken[value],) = last.outputs
             step = replace(step, inputs=tuple(taken.get(value, value) for value in step.inputs))
-        made.append(step)
-    return made, stands
+        rewritten.append(step)
+    return rewritten, stands
 
 
 def _narrow(steps: Sequence[Step], kept: Collection[Value]) -> list[Step]:
-    """The steps of whose results the last rows are enough."""
-    whole = set(kept)  # what something reads all rows of
-    found: list[Step] = []
+    """The steps that need to compute only the last rows of their results."""
+    whole = set(kept)  # values of which all rows are read
+    narrow: list[Step] = []
     for step in reversed(steps):
         if step.op.takes_last_row:
             continue
         row_wise = step.op.row_wise and all(v.shape.rows == "tokens" for v in step.outputs)
         if row_wise and whole.isdisjoint(step.outputs):
-            found.append(step)
+            narrow.append(step)
         else:
             whole.update(step.inputs)
-    return found
+    return narrow
 
 
 def _last(value: Value, reader: Step) -> Step:
-    """What takes the last row of a value."""
+    """A step that takes the last row of a value. reader: the step that reads it."""
     name, path = f"last_{value.name}", f"last.{value.path}"
-    one = Value(name, path, replace(value.shape, rows="one"), reader.outputs[0].section)
-    return Step(name, path, reader.where, [LastRow()], (value,), (one,))
+    row = Value(name, path, replace(value.shape, rows="one"), reader.outputs[0].section)
+    return Step(name, path, reader.where, [LastRow()], (value,), (row,))

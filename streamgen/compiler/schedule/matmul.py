@@ -1,7 +1,9 @@
-"""Matmuls become kernels: in columns of their own (`alone`), or in those of the engine, which matmuls share.
+"""Turn matmuls into kernels: columns of their own (`alone`), or the columns of the engine, which matmuls
+share.
 
-The operands of the engine are quantised in an earlier phase and wait as the quantiser sends them. In a phase
-all its matmuls are bound at once: columns, their results side by side, and parted again.
+The operands of the engine are quantised in an earlier phase and wait in the order of the quantiser. All
+matmuls of a phase are bound together: the columns compute their results side by side, and the results are
+then parted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,16 +35,16 @@ from streamgen.numbers.formats import MX_GROUP, round_f24
 
 
 class Matmuls:
-    """Those of a run."""
+    """The matmuls of a run."""
 
     def __init__(self, engine: Engine, alone: Alone, uses: Uses, instances: Instances, holds: Holds) -> None:
         self._engine, self._alone, self._plan = engine, alone, engine.plan
         self._uses, self._instances, self._holds = uses, instances, holds
-        self._waiting: dict[Value, list[Hold]] = {}  # codes and exponents of operands
+        self._waiting: dict[Value, list[Hold]] = {}  # holds of codes and exponents of operands
         self._read: dict[int, MatmulOperand] = {}  # by phase
 
     def bind(self, site: PhaseSite, x: Bound) -> Stream:
-        """What `Site.matmul` promises."""
+        """The result of a matmul, as `Site.matmul` promises it."""
         step = site.own
         if isinstance(x, MatmulOperand):
             y = site.once("engine", lambda: self._shared(site, x))[step]
@@ -53,7 +55,7 @@ class Matmuls:
         return replace(y, shape=step.outputs[0].shape)
 
     def quantise(self, site: PhaseSite, value: Value, x: Stream) -> None:
-        """A value becomes an operand, held until the engine reads it."""
+        """Quantise a value into an operand, and hold it until the engine reads it."""
         rows = self._uses.count(value.shape)
         k = next(m.k for m in self._engine.matmuls.values() if m.operand is value)
         x = site.fit(x, k)
@@ -63,7 +65,7 @@ class Matmuls:
         self._hold(site.phase, value, [(codes[port].port, codes[port].itensor) for port in ("o_x", "o_e")])
 
     def operand(self, phase: Phase) -> MatmulOperand:
-        """What the engine reads in a phase; it waits on where a later phase reads it, too."""
+        """The operand that the engine reads in a phase. If a later phase reads it too, it is held again."""
         if phase.number not in self._read:
             value = self._engine.matmuls[phase.number].operand
             holds = self._waiting[value]
@@ -85,12 +87,13 @@ class Matmuls:
             self._waiting[value].append(hold)
 
     def _operand_lanes(self, features: int) -> int:
-        """Lanes of the quantiser of operands: not fewer than the columns send in a cycle, which take a group
-        of 32 a cycle while they meet the first tile of weights."""
+        """Lanes of the quantiser of operands: at least as many as the columns send per cycle. During the
+        first tile of weights the columns take a group of 32 per cycle, so more lanes than 32 are not
+        needed."""
         return max(self._uses.lanes_for(features), min(MX_GROUP, 1 << self._plan.columns.bit_length() - 1))
 
     def _by_itself(self, site: PhaseSite, step: Step, x: Stream) -> Stream:
-        """In columns of its own; an addition behind them is that of the bias."""
+        """A matmul in columns of its own; a kernel behind the columns adds the bias."""
         (value,) = step.inputs
         codes = site.once(("codes", value), lambda: self._alone.codes(site, value, x))
         y = self._alone.matmul(site, step, codes)
@@ -148,10 +151,10 @@ class Matmuls:
         if matmul.alternate:
             lanes = of_stream(y)["lanes"] // 2
             unzip = UnzipParams(ways=2, dtype="f24", lanes=lanes, max_tokens=most)
-            found = site.kernel("unzip", unzip, {"itensor": y.itensor}, i=y)
+            parts = site.kernel("unzip", unzip, {"itensor": y.itensor}, i=y)
         else:
             segments = SegmentsParams(token_bits=y.itensor.token_bits, ways=ways, max_tokens=most)
             sizes = tuple(rows // self._plan.unit // matmul.rounds for rows in matmul.rows)
             where = {"itensor": y.itensor, "sizes": sizes, "rounds": matmul.rounds}
-            found = site.kernel("part", segments, where, i=y)
-        return [replace(found[f"o_{way}"], by_rows=False) for way in range(ways)]
+            parts = site.kernel("part", segments, where, i=y)
+        return [replace(parts[f"o_{way}"], by_rows=False) for way in range(ways)]

@@ -1,19 +1,23 @@
-"""Schedule: which operations work in the same phase, which phases are walked again.
+"""Schedule: decide which operations work in the same phase, and which phases are walked several times.
 
-    section   what lies before a repetition, its body, what lies behind it with the layers that make no whole
-              body: phases that are walked once, or once for each repetition of the body
-    phase     a piece of the graph in which the matmul engine is used once: by all matmuls that read one value
+    section   a sequence of phases that are walked together: the operations before a repetition (one walk),
+    the
+              body of a repetition (one walk for each repetition of the body), and the operations behind it
+              with the layers that are left over (one walk)
+    phase     a piece of the graph in which the matmul engine is used once, by all matmuls that read one value
               and have weights of one format
 
-An operation belongs to the first phase in which all that it reads is there; a matmul with columns of its own,
-too. One of the engine reads an operand that an earlier phase has quantised, so each value that such matmuls
-read starts a new phase, and one more for each further format. The rest of a phase follows from what the
-engine makes, up to the operands of the next phases. Without an engine a section is one phase.
+An operation belongs to the first phase in which all its inputs are there; so does a matmul with columns of
+its own. A matmul of the engine reads an operand that an earlier phase has quantised. Each value that such
+matmuls read therefore starts a new phase, and each further format of weights starts one more. The rest of a
+phase follows from the results of the engine, up to the operands of the next phases. Without an engine, a
+section is one phase.
 
-What a body of a repetition gives to the next walk is a value of its own (`Value.again`): made before the
-first walk and at the end of each, read at the beginning of each and behind the last. Where no phase has made
-it, as an input or by another repetition, an `Identity` before the walks does; and one behind them makes what
-the graph gives.
+A value that the body of a repetition passes to the next walk is a value of its own (`Value.again`). It is
+written before the first walk and at the end of each walk. It is read at the beginning of each walk and behind
+the last one. If no phase computes it before the first walk, because it is an input or comes from another
+repetition, an `Identity` does. If it is an output of the graph, an `Identity` behind the walks computes the
+output.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
@@ -29,8 +33,8 @@ from streamgen.numbers.quantisation import QuantisedWeight
 
 @dataclass(eq=False)
 class Phase:
-    """number: in the order of a run. matmuls: the steps of the engine. quantised: values that become operands
-    of later phases."""
+    """A phase. number: its index in the order of a run. matmuls: steps of the engine. quantised: values that
+    become operands of later phases."""
 
     number: int
     section: int
@@ -40,14 +44,14 @@ class Phase:
 
     @property
     def name(self) -> str:
-        """Its matmuls, or the first thing that it does."""
+        """The names of the matmuls; without matmuls, the name of the first step."""
         named = [step for step in self.steps if step.op.matmul is not None] or self.steps[:1]
         return "+".join(step.name for step in named)
 
 
 @dataclass(eq=False)
 class Section:
-    """walks: how often its phases are walked."""
+    """A section. walks: number of times that its phases are walked."""
 
     walks: int
     phases: list[Phase] = field(default_factory=list)
@@ -55,8 +59,8 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """sections in the order of a run. carried: values that pass from walk to walk. outputs: of the graph, of
-    which those `requested` are written on request."""
+    """A schedule. sections: in the order of a run. carried: values that pass from walk to walk. inputs,
+    outputs: those of the graph, by name. requested: names of the outputs that are written on request."""
 
     sections: tuple[Section, ...]
     carried: tuple[Value, ...]
@@ -86,12 +90,13 @@ class Schedule:
 def schedule(
     graph: LogicalGraph, alone: Collection[str] | None = (), *, early_last_rows: bool = False
 ) -> Schedule:
-    """Sections and phases of a graph whose matmuls share one engine, but for those whose paths are `alone`;
-    None: for all. early_last_rows: last rows are taken as early as can be (`last_rows`), and of a repetition
-    behind which they are taken, the last walk of more than two is a section of its own.
+    """Sections and phases of a graph.
 
-    GraphError for a value of an outer section that a walked section reads, as only what passes from walk to
-    walk is kept.
+    alone: paths of the matmuls with columns of their own; None for all matmuls. All others share one engine.
+    early_last_rows: take last rows as early as possible (`last_rows`). If they are taken behind a repetition
+    of more than two walks, its last walk becomes a section of its own.
+
+    Raises GraphError for repetitions that cannot be scheduled.
     """
     return _Scheduler(graph, alone, early_last_rows).schedule()
 
@@ -117,19 +122,21 @@ class _Scheduler:
         if self._early:
             self._steps[-1], stands = takes_last_rows_early(self._steps[-1], outputs.values())
             outputs = {name: stands.get(value, value) for name, value in outputs.items()}
+        alone = self._alone
         sections: list[Section] = []
         number = 0
         for steps, walks in zip(self._steps, self._walks, strict=True):
             if not steps:
                 continue
-            engine = [s for s in steps if s.op.matmul is not None and not self._has_own(s)]
-            section = Section(walks, _phases(steps, engine, len(sections), number))
+            shared = (
+                []
+                if alone is None
+                else [step for step in steps if step.op.matmul is not None and step.path not in alone]
+            )
+            section = Section(walks, _phases(steps, shared, len(sections), number))
             number += len(section.phases)
             sections.append(section)
         return Schedule(tuple(sections), tuple(self._carried), inputs, outputs, graph.requested)
-
-    def _has_own(self, step: Step) -> bool:
-        return self._alone is None or step.path in self._alone
 
     def _add(
         self,
@@ -152,7 +159,8 @@ class _Scheduler:
         scope |= zip(operation.values, outputs, strict=True)
 
     def _made(self, value: Value, name: str) -> Value:
-        """A value that a phase makes: this, or what an identity makes of an input or of the last walk."""
+        """The value, if a phase computes it; otherwise a copy that an `Identity` computes of an input or of
+        the value of the last walk."""
         if value.section is not None:
             return value
         if value not in self._same:
@@ -190,7 +198,7 @@ class _Scheduler:
         if walks > 1:
             for carried, again in zip(own, values, strict=True):
                 if again in own:
-                    raise GraphError(f"{operation.place} gives {again.name!r} on as it takes it")
+                    raise GraphError(f"{operation.place} passes {again.name!r} on unchanged")
                 carried.again = again
             values = list(own)
             self._steps.append([])
@@ -200,7 +208,7 @@ class _Scheduler:
         scope |= zip(operation.values, values, strict=True)
 
     def _last_apart(self, operation: Operation, repeat: Repeat) -> bool:
-        """Whether the last walk is a section of its own, in which last rows can be taken early."""
+        """Whether the last walk becomes a section of its own, in which last rows can be taken early."""
         readers = (o.op for o in self._graph.operations if set(operation.values) & set(o.inputs))
         takes = any(op.takes_last_row for op in readers)
         return self._early and takes and not repeat.rest and repeat.walks > 2
@@ -213,11 +221,12 @@ class _Scheduler:
         prefix: str,
         values: Sequence[Value],
     ) -> list[Value]:
-        """What one layer makes of its inputs: of the body in all walks, or of the rest behind them."""
+        """The outputs of one layer. layers: the layer in each walk of the body, or one layer behind the
+        walks. values: its inputs."""
         inner = dict(zip((value.name for value in layers[0].inputs), values, strict=True))
         for inside in layers[0].operations:
             if inside.op.layers:
-                raise GraphError(f"{operation.place}: a repetition inside of one is not scheduled")
+                raise GraphError(f"{operation.place}: a repetition inside a repetition cannot be scheduled")
             path = f"{operation.name}[{index}].{inside.name}"
             ops = [layer.by_name[inside.name].op for layer in layers]
             self._add(inside, ops, path, inner, prefix)
@@ -225,7 +234,7 @@ class _Scheduler:
 
 
 def _phases(steps: Sequence[Step], shared: Collection[Step], section: int, first: int) -> list[Phase]:
-    """The phases of a section whose first has this number. shared: the matmuls of the engine."""
+    """The phases of a section. shared: matmuls of the engine. first: number of the first phase."""
     phases: list[Phase] = []
 
     def phase(number: int) -> Phase:
@@ -233,8 +242,8 @@ def _phases(steps: Sequence[Step], shared: Collection[Step], section: int, first
             phases.append(Phase(first + len(phases), section))
         return phases[number - first]
 
-    operands: dict[tuple[Value, Hashable], int] = {}  # the phases of what matmuls read, by their format
-    engine = first  # phases up to it have no engine free
+    operands: dict[tuple[Value, Hashable], int] = {}  # phase of the matmuls of each operand and format
+    engine = first  # last phase in which the engine is taken
     for step in steps:
         ready = max(
             (v.phase for v in step.inputs if v.phase is not None and v.section == section), default=first
@@ -251,19 +260,23 @@ def _phases(steps: Sequence[Step], shared: Collection[Step], section: int, first
         phase(ready).steps.append(step)
         for value in step.outputs:
             value.phase = ready
-    for made in phases:
-        _later_states(made, phases)
+    for current in phases:
+        _later_states(current, phases)
     return phases
 
 
-def _later_states(made: Phase, phases: Sequence[Phase]) -> None:
-    """State is read in the phase that fills it: an operation that keeps some goes to the phase of its first
-    reader, and what it keeps is held until then."""
-    for step in [step for step in made.steps if step.op.keeps_state]:
+def _later_states(phase: Phase, phases: Sequence[Phase]) -> None:
+    """Move each operation that keeps state to the phase of its first reader, because state must be read in
+    the phase that fills it. The inputs of the operation are held until then.
+
+    Example: a cache in phase 1 whose first reader is attention in phase 2 leaves phase 1 and is inserted
+    right before that reader; its outputs get the phase 2.
+    """
+    for step in [step for step in phase.steps if step.op.keeps_state]:
         later = (p for p in phases if any(set(step.outputs) & set(other.inputs) for other in p.steps))
-        reader = next(later, made)
-        if reader is not made:
-            made.steps.remove(step)
+        reader = next(later, phase)
+        if reader is not phase:
+            phase.steps.remove(step)
             first = next(i for i, other in enumerate(reader.steps) if set(step.outputs) & set(other.inputs))
             reader.steps.insert(first, step)
             for value in step.outputs:
@@ -271,7 +284,8 @@ def _later_states(made: Phase, phases: Sequence[Phase]) -> None:
 
 
 def _format(matmul: Matmul) -> Hashable:
-    """What matmuls have in common that the engine computes at once; nothing before they are quantised."""
+    """A key that is equal for matmuls which the engine can compute together; None before they are
+    quantised."""
     weight = matmul.weight
     if not isinstance(weight, QuantisedWeight):
         return None

@@ -1,4 +1,4 @@
-"""The site of an operation in a phase: what `operations.site.Site` promises, on a uses."""
+"""The site of an operation in a phase: `operations.site.Site`, implemented with `Uses`."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,13 +19,14 @@ from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations.site import Behind, Bound, Fixed, Source, Stream, of_stream
 
-_UNEVEN = 1 / 8  # of a channel's beats of keys and values, that some channels may have more for scales
+_UNEVEN = 1 / 8  # extra beats for scales that some channels may have, as a share of their keys and values
 
 
 @dataclass(frozen=True)
 class CachePlace:
-    """Where a cache lies in the memory of all caches of its kind. layer: in the first walk; step: layers from
-    walk to walk; layers: of all; index: which of the caches of its phase it is."""
+    """The place of a cache in the memory of all caches of its kind. layer: its layer in the first walk. step:
+    number of layers from walk to walk. layers: number of layers of all caches. index: index among the caches
+    of its phase."""
 
     layer: int
     step: int
@@ -34,7 +35,7 @@ class CachePlace:
 
 
 class PhaseSite:
-    """`step` is the operation that is bound. matmul: binds its matmul."""
+    """The site of a phase. step: the operation that is bound now. matmul: function that binds a matmul."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class PhaseSite:
 
     @property
     def own(self) -> Step:
-        """The operation in all walks."""
+        """The operation that is bound now, in all walks."""
         assert self.step is not None
         return self.step
 
@@ -110,7 +111,7 @@ class PhaseSite:
         return Fixed(itensor, list(padded))
 
     def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
-        # rows that are read at once, as of tokens and of positions, share no channel
+        # rows that are read at the same time, such as those of tokens and of positions, share no channel
         number = self._tables.setdefault(self.own.op, len(self._tables))
         channel = self._uses.plan.constant_channel(number)
         return Behind(port="memory", name=name, channel=channel, itensor=itensor, data=data)
@@ -132,7 +133,7 @@ class PhaseSite:
             channels=plan.cache_channels or plan.kv_channels,
         )
         if beside is not None:
-            # keys on one half of the channels, values on the other: as many beats on each as before
+            # keys lie on one half of the channels, values on the other; a channel has as many beats as before
             channels = max(plan.attention_lanes, plan.kv_channels // 2)
             own, others = layout.row_beats * heads, 2 * beside.row_beats * beside.heads / plan.kv_channels
             while channels > plan.attention_lanes and own / (channels // 2) <= _UNEVEN * others:
@@ -147,22 +148,22 @@ class PhaseSite:
         return self._once[key]
 
 
-def cache_places(found: Schedule) -> dict[Step, CachePlace]:
-    """For each cache its place. Caches of different phases share memory, those of different sections where
-    their walks make the same steps: of one that is walked once no step is asked."""
+def cache_places(schedule: Schedule) -> dict[Step, CachePlace]:
+    """The place of each cache. Caches of different phases share memory. Caches of different sections share
+    memory if their layers advance equally from walk to walk; a section with a single walk fits any."""
     kinds: dict[tuple[Operator, int], dict[int, list[Step]]] = {}
-    for phase in found.phases:
+    for phase in schedule.phases:
         own = [step for step in phase.steps if step.op.keeps_state]
         for index, step in enumerate(own):
             kinds.setdefault((step.op, index), {}).setdefault(phase.section, []).append(step)
     places: dict[Step, CachePlace] = {}
     for (_, index), sections in kinds.items():
-        walked = {len(steps) for section, steps in sections.items() if found.sections[section].walks > 1}
+        walked = {len(steps) for section, steps in sections.items() if schedule.sections[section].walks > 1}
         shared = [sections] if len(walked) <= 1 else [{section: steps} for section, steps in sections.items()]
         for some in shared:
-            sizes = [len(steps) * found.sections[section].walks for section, steps in some.items()]
+            sizes = [len(steps) * schedule.sections[section].walks for section, steps in some.items()]
             for base, (section, steps) in zip(accumulate(sizes, initial=0), some.items(), strict=False):
-                stride = len(steps) if found.sections[section].walks > 1 else max(walked, default=1)
+                stride = len(steps) if schedule.sections[section].walks > 1 else max(walked, default=1)
                 for layer, step in enumerate(steps, base):
                     places[step] = CachePlace(layer, stride, sum(sizes), index)
     return places

@@ -1,4 +1,5 @@
-"""What is chosen before operations are bound: an engine that matmuls share, hardware that some have alone."""
+"""The hardware plan, chosen before operations are bound: an engine that matmuls share, and columns that
+belong to one matmul."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,16 +11,19 @@ from streamgen.platform.boards import ULTRASCALE_PLUS, Fabric
 
 @dataclass(frozen=True, kw_only=True)
 class HardwarePlan:
-    """What is built.
+    """The hardware of a model.
 
-    max_tokens: of a run. context: positions. columns: of the engine, column c on channel c; 0: there is none.
-    n_lanes: rows that a column computes side by side. lanes: elements a cycle between matmuls. kv_channels:
-    over which caches are striped, a power of two. cache_channels: of these, those of keys, and as many of
-    values; None: all. attention_lanes: positions of a cache a cycle, a divisor of them. prefetch: beats of
-    the FIFO of each column's codes. fabric: of which it is built. own: unroll, widths and padding of the
-    matmuls that have columns of their own. own_prefetch: as `prefetch`, of these. boundary: given when a
-    model is a part of a larger one and meets the others in memory. hold_bits: of all holds on the chip,
-    beyond which they go to memory; None: all stay.
+    max_tokens: largest number of tokens of a run. context: positions of a text. columns: columns of the
+    engine, column c on channel c; 0 for no engine. n_lanes: rows that a column of the engine computes side by
+    side. lanes: elements per cycle between matmuls. kv_channels: number of channels of all caches, a power of
+    two. cache_channels: number of these channels for keys, and the same number for values; None for all.
+    attention_lanes: positions of a cache per cycle; it divides the number of channels. prefetch: beats of
+    codes in the prefetch FIFO of each column of the engine. fabric: fabric of the device. own: unroll, widths
+    and padding of the matmuls with columns of their own. own_prefetch: `prefetch` of their columns. boundary:
+    for a model that is a part of a larger one and exchanges values through memory. hold_bits: limit on the
+    bits of all holds on the chip, beyond which holds go to memory; None for no limit.
+
+    Raises GraphError for an odd number of columns.
     """
 
     max_tokens: int
@@ -48,12 +52,12 @@ class HardwarePlan:
 
     @property
     def token_lanes(self) -> int:
-        """Tokens of a tile: those of a run are a multiple of it."""
+        """Tokens of a tile. The tokens of a run are a multiple of it."""
         return 1 if self.own is None else self.own.token_lanes
 
     @property
     def alone(self) -> Mapping[str, LinearPlan]:
-        """By path, the matmuls that have columns of their own."""
+        """The matmuls with columns of their own, by path."""
         return {} if self.own is None else self.own.linears
 
     @property
@@ -63,14 +67,16 @@ class HardwarePlan:
 
     @property
     def io_channel(self) -> int:
-        """On which the host's tensors lie."""
+        """The channel of the host's tensors."""
         return 0 if self.own is None or self.columns else self.own.io_channel
 
     def constant_channel(self, number: int) -> int:
-        """On which the constants of the n-th of their loads lie, or the n-th table of a phase:
-        where columns are, one after the other from the last on, as scales of caches lie on the first."""
+        """The channel of the constants of the n-th load, or of the n-th table of a phase. With an engine,
+        they take the channels of its columns in turn from the last one down, because the scales of caches lie
+        on the first ones."""
         return self.columns - 1 - number % self.columns if self.columns else self.io_channel
 
     def width(self, path: str) -> int | None:
-        """Elements of a token of an input or an elementwise operation, where they are chosen."""
+        """The chosen number of elements of a token of an input or an elementwise operation; None if the
+        explorer did not choose it."""
         return None if self.own is None else self.own.widths.get(path)

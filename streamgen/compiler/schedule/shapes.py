@@ -1,8 +1,10 @@
-"""What the explorer needs to know of a schedule: matmuls with columns of their own, and what follows them.
+"""The layers of a schedule that the explorer needs to know: matmuls with columns of their own, and
+elementwise operations.
 
-Elementwise operations work on the tiles in the order in which their first operand comes: of two the one that
-comes from a matmul. What no such matmul leads the explorer knows where all that it reads comes from memory or
-from what it knows.
+An elementwise operation works in the order of its leading operand, which is the operand from a matmul if
+there is one. The explorer knows the operation if it knows the leading operand. If no operand comes from a
+matmul, the explorer knows the operation if all its operands come from memory or from operations that it
+knows.
 """
 
 from collections.abc import Collection
@@ -13,14 +15,14 @@ from streamgen.model.graph.plan import LinearShape, Shape, VectorShape
 from streamgen.numbers.weights import FORMATS
 
 
-def layer_shapes(found: Schedule, alone: Collection[str] | None = None) -> list[Shape]:
-    """Each quantised linear whose path is `alone` (None: all), and each elementwise operation that is known,
-    in order."""
-    level: dict[Value, int] = dict.fromkeys(found.inputs.values(), 0)
-    known = set(found.inputs.values())
+def layer_shapes(schedule: Schedule, alone: Collection[str] | None = None) -> list[Shape]:
+    """The quantised matmuls whose paths are in `alone` (None: all matmuls), and the elementwise operations
+    that the explorer knows, in order."""
+    level: dict[Value, int] = dict.fromkeys(schedule.inputs.values(), 0)
+    known = set(schedule.inputs.values())
     shapes: list[Shape] = []
-    for phase in found.phases:
-        tiles: set[Value] = set()  # what comes in the order of a matmul of this phase
+    for phase in schedule.phases:
+        tiles: set[Value] = set()  # values in the order of a matmul of this phase
         for step in phase.steps:
             operands = [value for value in step.inputs if value.shape.rows != "every"]
             operands.sort(key=lambda value: value not in tiles)

@@ -1,9 +1,10 @@
-"""Spills: which holds go through memory, and where their values lie.
+"""Spills: choose the holds that go through memory, and the places of their values.
 
-The holds with the most bits go to memory, one after the other, until those left have no more bits than
-allowed; the n-th lies on the n-th channel of the engine from the last one down, round and round. Every value
-of a run has a place of its own, numbered as the values are written: a walk writes as many as the walk before,
-so places grow evenly from walk to walk, and nothing is overwritten that is still to be read.
+The largest holds go to memory, one after the other, until the remaining ones have no more bits than allowed.
+The n-th spilled hold lies on the n-th channel of the engine, counted from the last one down and starting
+again at the last. Every value of a run has its own place; places are numbered in the order of the writes.
+Each walk writes the same number of values, so places grow evenly from walk to walk. No value is overwritten
+before it is read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,8 @@ from streamgen.compiler.schedule.phases import Schedule
 
 @dataclass(frozen=True)
 class Places:
-    """Of the values of a hold: first by phase, in its first walk; step from walk to walk; count in a run."""
+    """The places of the values of a hold. first: place in the first walk of each phase. step: growth from
+    walk to walk. count: number of places in a run."""
 
     first: Mapping[int, int]
     step: int
@@ -23,24 +25,25 @@ class Places:
 
 
 def chosen(bits: Mapping[str, int], allowed: int) -> tuple[str, ...]:
-    """Names of the holds that go to memory. bits: of each on the chip."""
-    left, found = sum(bits.values()), []
+    """Names of the holds that go to memory. bits: bits of each hold on the chip. allowed: limit on the bits
+    of all holds on the chip."""
+    left, names = sum(bits.values()), []
     for name in sorted(bits, key=lambda name: (-bits[name], name)):
         if left <= allowed:
             break
         left -= bits[name]
-        found.append(name)
-    return tuple(found)
+        names.append(name)
+    return tuple(names)
 
 
-def places(found: Schedule, phases: Iterable[int]) -> Places | None:
-    """The places of the values that these phases write, or read; None where they do not grow evenly from
-    walk to walk, as those of several sections that are walked."""
+def places(schedule: Schedule, phases: Iterable[int]) -> Places | None:
+    """The places of the values that these phases write or read. None if they do not grow evenly from walk to
+    walk, as for phases of several sections that are walked more than once."""
     wanted, count = set(phases), 0
     numbers: dict[int, list[int]] = {}
-    for section in found.sections:
+    for section in schedule.sections:
         for _ in range(section.walks):
-            for phase in (one.number for one in section.phases if one.number in wanted):
+            for phase in (p.number for p in section.phases if p.number in wanted):
                 numbers.setdefault(phase, []).append(count)
                 count += 1
     steps = {b - a for several in numbers.values() for a, b in pairwise(several)}

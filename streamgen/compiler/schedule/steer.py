@@ -1,18 +1,19 @@
-"""Steer: links of all phases become streams of one graph.
+"""Steer: turn the links of all phases into the streams of one graph.
 
-In different phases a source sends to different sinks, and a sink gets from different sources:
+In different phases a source sends to different sinks, and a sink gets tokens from different sources:
 
-    route    behind a source whose sinks differ: a way for each set of them
-    select   in front of a sink whose sources differ: a way for each of them
-    back     a hold: a FIFO with all of a value, from a phase to a later one, or to the next walk
-    spill    a hold of more than may stay on the chip: what stores its values in memory, and what loads them
-             again; from the one to the other a word for each value is held, that it is there
+    route    stands behind a source whose sinks differ, with a way for each set of sinks
+    select   stands in front of a sink whose sources differ, with a way for each source
+    back     a hold on the chip: a FIFO with room for a whole value, from a phase to a later phase or to the
+             next walk
+    spill    a hold that may not stay on the chip: a store that writes its values to memory, and a load that
+             reads them again. Between the two, a word is held for each value that is in memory.
 
-Holds that end at the same sinks are one FIFO, when what is written first is read first. Whatever several
-sinks read in one phase is forked: by a node of its own behind a hold, where a back edge or a spill ends;
-elsewhere by the pass that inserts forks. A route, a select or such a fork passes tokens in the order that all
-its sinks want, so a converter stands before it, once; where they want several orders, in that in which they
-are made.
+Holds that end at the same sinks share a FIFO if the value written first is also read first. A value that
+several sinks read in one phase is forked. Behind a hold, where a back edge or a spill ends, the fork is a
+node that this pass adds; all other forks come from the pass that inserts forks. A route, a select or such a
+fork passes tokens in the order that all its sinks want, so that one converter before it is enough. If its
+sinks want several orders, it passes tokens in the order of the source.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,13 +36,14 @@ from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
 from streamgen.platform.boards import Channel
 
 Links = dict[Port, dict[int, list[Port]]]
-"""By source and phase, its sinks."""
+"""Sinks by source and phase."""
 
 
 @dataclass(frozen=True, eq=False)
 class Steered:
-    """graph: before forks and converters. asked: sources whose tokens pass in the order of their sinks.
-    spilled: holds that go through memory, with the channel of each. layouts: where their values lie."""
+    """A graph before forks and converters. asked: sources whose tokens pass in the order of their sinks.
+    spilled: channel of each hold that goes through memory. layouts: layout of each of these holds in
+    memory."""
 
     graph: Graph
     asked: frozenset[Port]
@@ -51,15 +53,17 @@ class Steered:
 
 def steer(
     name: str,
-    found: Schedule,
+    schedule: Schedule,
     binding: Binding,
     plan: HardwarePlan,
     memory: Channel,
     like: Steered | None = None,
 ) -> Steered:
-    """The graph of a binding. rate: beats a cycle that a memory channel gives. like: that of the largest run,
-    which decides where orders change and what goes through memory."""
-    steering = _Steering(name, found, binding, plan, memory, like)
+    """The graph of a binding. memory: a memory channel of the board. like: the steered graph of the largest
+    run, which decides where orders change and which holds go through memory; None for the largest run itself.
+
+    Raises GraphError if the streams of all phases form a cycle."""
+    steering = _Steering(name, schedule, binding, plan, memory, like)
     graph = steering.graph()
     return Steered(graph, frozenset(steering.asked), steering.spilled, steering.layouts)
 
@@ -68,18 +72,18 @@ class _Steering:
     def __init__(
         self,
         name: str,
-        found: Schedule,
+        schedule: Schedule,
         binding: Binding,
         plan: HardwarePlan,
         memory: Channel,
         like: Steered | None,
     ) -> None:
-        self._name, self._found, self._binding, self._like = name, found, binding, like
+        self._name, self._schedule, self._binding, self._like = name, schedule, binding, like
         self._plan, self._memory = plan, memory
         self.asked: set[Port] = set()
         self.spilled: dict[str, int] = {}
         self.layouts: dict[str, SpillLayout] = {}
-        self._count = len(found.phases)
+        self._count = len(schedule.phases)
         self._holds = dict(binding.holds)
         self._links: Links = {}
         for phase, source, sink in binding.links:
@@ -99,15 +103,22 @@ class _Steering:
         self._selected(sources)
         tensors = (*self._tensors(), *self._spills)
         nodes = tuple(self._nodes[name] for name in self._sorted())
-        sections = tuple((len(s.phases), s.walks) for s in self._found.sections)
+        sections = tuple((len(s.phases), s.walks) for s in self._schedule.sections)
         return Graph(self._name, nodes, tuple(self._edges), tensors, sections)
 
     # Holds.
 
     def _merge(self) -> None:
-        """Holds that end at the same sinks become one."""
+        """Merge holds that end at the same sinks, if they can share a FIFO.
+
+        Example: hold a is written in phase 0 and read in phase 1, hold b is written in phase 1 and read in
+        phase 2, both by the sink s. Then b becomes part of a: `_holds` loses b, its writes and reads move to
+        a, and links to the sink of b go to the sink of a.
+        """
         merged: dict[tuple[Port, ...], Hold] = {}
-        joined: dict[Port, Port] = {}  # by sink of a hold that is in another one, the sink of that
+        joined: dict[
+            Port, Port
+        ] = {}  # for the sink of each merged hold, the sink of the hold that contains it
 
         def now(sinks: Sequence[Port]) -> list[Port]:
             return [joined.get(sink, sink) for sink in sinks]
@@ -128,7 +139,7 @@ class _Steering:
         }
 
     def _in_turn(self, a: Hold, b: Hold) -> bool:
-        """Whether two holds can be one FIFO: what is written first is read first."""
+        """Whether two holds can share a FIFO: the value written first is read first."""
         if {*a.writes} & {*b.writes} or {*a.reads} & {*b.reads}:
             return False
         if _bits(a.writes) != _bits(b.writes):
@@ -145,7 +156,7 @@ class _Steering:
         del self._holds[hold.name]
 
     def _too_large(self) -> list[Hold]:
-        """Holds that go through memory."""
+        """The holds that go through memory."""
         if self._like is not None:
             return [self._holds[name] for name in self._like.spilled]
         if self._plan.hold_bits is None:
@@ -156,23 +167,24 @@ class _Steering:
         return [self._holds[name] for name in chosen(able, allowed)]
 
     def _places(self, hold: Hold) -> tuple[Places, Places] | None:
-        """Of the values that are written and of those that are read, if they can have places in memory."""
-        written, read = (places(self._found, phases) for phases in (hold.writes, hold.reads))
+        """The places of the values that are written and of the values that are read; None if the hold cannot
+        go through memory."""
+        written, read = (places(self._schedule, phases) for phases in (hold.writes, hold.reads))
         return None if written is None or read is None else (written, read)
 
     def _spill(self, hold: Hold, channel: int) -> None:
-        """What stores and loads the values of a hold; in its place a hold of words that they are there."""
-        found = self._places(hold)
-        assert found is not None and found[0].count == found[1].count
+        """Replace a hold by a store, a load, and a hold of words that say which values are in memory."""
+        pair = self._places(hold)
+        assert pair is not None and pair[0].count == pair[1].count
         store, load = Port(f"spill_{hold.name}", "i"), Port(f"reload_{hold.name}", "o")
         layout = SpillLayout(
-            token_bits=_bits(hold.writes), max_tokens=_longest(hold.writes), values=found[0].count
+            token_bits=_bits(hold.writes), max_tokens=_longest(hold.writes), values=pair[0].count
         )
         if self._like is not None:
             layout = self._like.layouts[hold.name]
         for port, kind, orders, where in (
-            (store, SpillStoreParams, hold.writes, found[0]),
-            (load, SpillLoadParams, hold.reads, found[1]),
+            (store, SpillStoreParams, hold.writes, pair[0]),
+            (load, SpillLoadParams, hold.reads, pair[1]),
         ):
             params = kind(layout=layout, **self._memory._asdict())
             bounds = {p: {"itensor": order, "place": where.first[p]} for p, order in orders.items()}
@@ -187,7 +199,12 @@ class _Steering:
         self.layouts[hold.name] = layout
 
     def _tell(self, hold: Hold, store: Port, load: Port) -> None:
-        """Streams to the store and from the load; the words between them are held."""
+        """Redirect the links of a spilled hold: its writers send to the store, its readers get from the load,
+        and words between the two are held.
+
+        Example: links w -> h and h -> r of a hold h become w -> spill_h and reload_h -> r. The new hold
+        h_stored takes the place of h in `_holds`, with links spill_h -> h_stored and h_stored -> reload_h.
+        """
         word = Hold(f"{hold.name}_stored", carried=hold.carried)
         word.writes |= dict.fromkeys(hold.writes, STORED)
         word.reads |= dict.fromkeys(hold.reads, STORED)
@@ -201,18 +218,18 @@ class _Steering:
         self._holds[word.name] = word
 
     def _depth(self, hold: Hold, source: Port) -> int:
-        """Tokens that a hold has at most, as they come from a source."""
+        """Most tokens that a hold has, counted in tokens of its source."""
         phase, order = next(iter(hold.writes.items()))
         sent = self._nodes[source.node].outputs(phase)[source.name]
         return -(-self._most(hold) * sent.token_count // order.token_count)
 
     def _most(self, hold: Hold) -> int:
-        """Tokens that a hold has at most: what is written and not read yet, phase after phase.
+        """Most tokens that a hold has: tokens that are written and not yet read, phase after phase.
 
-        A phase that reads one value and makes the next of it takes a token before it gives one.
+        A phase that computes the next value from the value it reads takes a token before it gives one.
         """
         live, most = 0, 0
-        for section in self._found.sections:
+        for section in self._schedule.sections:
             for _ in range(min(section.walks, 2)):
                 for phase in (phase.number for phase in section.phases):
                     written = hold.writes[phase].token_count if phase in hold.writes else 0
@@ -223,7 +240,8 @@ class _Steering:
         return most
 
     def _follows(self, hold: Hold, phase: int) -> bool:
-        """Whether what is written to a hold in a phase is made of what is read from it."""
+        """Whether the tokens that a phase writes to a hold depend on the tokens that it reads from the
+        hold."""
         reached: set[str] = set()
         ahead = [sink.node for sink in self._links[hold.source].get(phase, [])]
         while ahead:
@@ -237,9 +255,10 @@ class _Steering:
 
     # Streams.
 
-    def _routed(self) -> list[tuple[Port, Mapping[int, list[Port]], bool]]:
-        """Sources as sinks see them, behind routes: port, sinks by phase, whether it is a bare hold."""
-        found: list[tuple[Port, Mapping[int, list[Port]], bool]] = []
+    def _routed(self) -> list[tuple[Port, Mapping[int, list[Port]]]]:
+        """Add routes, and forks behind holds. Returns the sources that sinks then see, with their sinks by
+        phase."""
+        routed: list[tuple[Port, Mapping[int, list[Port]]]] = []
         for source, phases in self._links.items():
             sets: dict[tuple[Port, ...], dict[int, list[Port]]] = {}
             for phase, sinks in sorted(phases.items()):
@@ -253,7 +272,7 @@ class _Steering:
                 params = RouteParams(token_bits=_bits(orders), ways=len(sets), max_tokens=_longest(orders))
                 self._add(node, params, bounds)
                 self._connect(source, Port(node, "i"))
-                found += [(Port(node, f"o_{way}"), some, False) for way, some in enumerate(sets.values())]
+                routed += [(Port(node, f"o_{way}"), some) for way, some in enumerate(sets.values())]
             elif (held or source in self._reloads) and len(shared := next(iter(sets))) > 1:
                 orders = self._orders(source, phases)
                 node = f"fork_{source.node}"
@@ -261,15 +280,15 @@ class _Steering:
                 self._add(node, fork, {phase: {"itensor": order} for phase, order in orders.items()})
                 self._connect(source, Port(node, "i"))
                 for way, sink in enumerate(shared):
-                    found.append((Port(node, f"o_{way}"), {phase: [sink] for phase in phases}, False))
+                    routed.append((Port(node, f"o_{way}"), {phase: [sink] for phase in phases}))
             else:
-                found.append((source, phases, held))
-        return found
+                routed.append((source, phases))
+        return routed
 
-    def _selected(self, sources: Sequence[tuple[Port, Mapping[int, list[Port]], bool]]) -> None:
-        """Edges, and selects in front of sinks."""
+    def _selected(self, sources: Sequence[tuple[Port, Mapping[int, list[Port]]]]) -> None:
+        """Add the edges, and selects in front of sinks. sources: see `_routed`."""
         into: dict[Port, dict[Port, list[int]]] = {}
-        for source, phases, _ in sources:
+        for source, phases in sources:
             for phase, sinks in phases.items():
                 for sink in sinks:
                     into.setdefault(sink, {}).setdefault(source, []).append(phase)
@@ -289,25 +308,30 @@ class _Steering:
             self._connect(Port(node, "o"), sink)
 
     def _connect(self, source: Port, sink: Port) -> None:
-        """An edge; one into a hold or out of it waits for its other end."""
+        """Add an edge. An edge into or out of a hold is joined with its other end in `_sorted`."""
         self._edges.append(Edge(source, sink))
 
     def _orders(self, source: Port, phases: Mapping[int, Sequence[Port]]) -> dict[int, ITensor]:
-        """In which order tokens pass behind a source: as its sinks want them, or as they come."""
+        """The order, by phase, in which tokens pass behind a source: the order that its sinks want, or the
+        order of the source."""
         own = {phase: self._own(source, phase) for phase in phases}
         wanted = {p: [self._wanted(sink, p) for sink in sinks] for p, sinks in phases.items()}
-        found = {p: orders[0] for p, orders in wanted.items()}
+        first_wanted = {p: orders[0] for p, orders in wanted.items()}
         if self._like is not None:
             asked = source in self._like.asked
         elif all(same_stream(own[p], order) for p, orders in wanted.items() for order in orders):
             asked = False
         else:
-            agree = all(same_stream(found[p], order) for p, orders in wanted.items() for order in orders)
-            forms = {(order.token_bits, order.element_shape, order.iter_map) for order in found.values()}
+            agree = all(
+                same_stream(first_wanted[p], order) for p, orders in wanted.items() for order in orders
+            )
+            forms = {
+                (order.token_bits, order.element_shape, order.iter_map) for order in first_wanted.values()
+            }
             asked = agree and len(forms) == 1
         if asked:
             self.asked.add(source)
-        return found if asked else own
+        return first_wanted if asked else own
 
     def _own(self, source: Port, phase: int) -> ITensor:
         if source.node in self._holds:
@@ -325,12 +349,12 @@ class _Steering:
         self, name: str, params: object, bounds: Mapping[int, Bounds], steps: Mapping[str, int] | None = None
     ) -> None:
         if name in self._nodes:
-            raise GraphError(f"two nodes are called {name!r}")
+            raise GraphError(f"two nodes have the name {name!r}")
         by_phase = tuple(bounds.get(phase) for phase in range(self._count))
         self._nodes[name] = Node(name, params, by_phase, dict(steps or {}))  # type: ignore[arg-type]
 
     def _sorted(self) -> list[str]:
-        """Nodes in topological order; holds give way to back edges."""
+        """Names of the nodes in topological order. Replaces holds by back edges."""
         writes = {edge.target.node: edge.source for edge in self._edges if edge.target.node in self._holds}
         edges = []
         for edge in self._edges:
@@ -350,7 +374,9 @@ class _Steering:
             sorter = TopologicalSorter(before)
             return list(sorter.static_order())
         except CycleError as error:
-            raise GraphError(f"streams of all phases go round: {' -> '.join(error.args[1])}") from error
+            raise GraphError(
+                f"the streams of all phases form a cycle: {' -> '.join(error.args[1])}"
+            ) from error
 
     def _tensors(self) -> Iterator[Tensor]:
         for instance in self._binding.instances.values():

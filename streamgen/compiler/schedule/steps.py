@@ -1,4 +1,4 @@
-"""Steps and values of a schedule: the operations of an unrolled graph and what passes between them."""
+"""Steps and values of a schedule: the operations of an unrolled graph, and the values between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,12 @@ from streamgen.model.graph.logical import Matmul, Operator, Shape
 
 @dataclass(eq=False)
 class Value:
-    """A value of the unrolled graph: of all walks of a section.
+    """A value of the unrolled graph, in all walks of a section.
 
-    path: of the operation that makes it in the first walk, or the name of an input; no other value has it.
-    section: in which it is made; None for inputs of the graph. again: what a walk makes of it for the next
-    one; then `first` is what it is in the first walk.
+    path: unique path of the operation that computes the value in the first walk, or the name of an input.
+    section, phase: section and phase that compute the value; None for inputs of the graph. first, again: for
+    a value that passes from walk to walk, its value in the first walk, and the value that a walk computes for
+    the next walk.
     """
 
     name: str
@@ -26,8 +27,8 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """An operation in all walks of its section. ops: what it does in each; path: of the first; where: its
-    place in the model."""
+    """An operation in all walks of its section. path: its path in the first walk. where: its place in the
+    model. ops: the operation of each walk."""
 
     name: str
     path: str
@@ -38,10 +39,10 @@ class Step:
 
     @property
     def op(self) -> Operator:
-        """What it does in the first walk; others differ in their constants."""
+        """The operation of the first walk; the other walks differ only in constants."""
         return self.ops[0]
 
     @property
     def matmuls(self) -> list[Matmul]:
-        """Its matmul in each walk; [] where it is none."""
+        """The matmul of each walk; empty if the operation is not a matmul."""
         return [matmul for op in self.ops if (matmul := op.matmul) is not None]

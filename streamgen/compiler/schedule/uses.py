@@ -19,14 +19,16 @@ from streamgen.model.operations.site import Behind, Fixed, Source, Stream
 from streamgen.platform.boards import Channel
 from streamgen.platform.dma import LoadParams
 
-INPUT_PREFETCH = 1024  # beats at most; an input is asked for as a whole, before weights on its channel
+INPUT_PREFETCH = (
+    1024  # most beats of an input to prefetch; it is requested whole, before weights on its channel
+)
 
 
 class Uses:
-    """Instances of kernels of one run of so many tokens from a position on.
+    """The uses of kernels in one run of `tokens` tokens from `position` on.
 
-    extent: features of values with their padding. memory: a channel of the board. tensors:
-    names in memory of inputs and outputs.
+    extent: features of values with padding. memory: a memory channel of the board. tensors: names of inputs
+    and outputs in memory.
     """
 
     def __init__(
@@ -43,12 +45,13 @@ class Uses:
         self.plan, self.extent, self.memory = plan, extent, memory
         self.tokens, self.position = tokens, position
         self._instances, self._tensors = instances, tensors
-        self._spread: dict[str, int] = {}  # the channels of constants, by what reads them
+        self._spread: dict[str, int] = {}  # channels of constants, by the name of their reader
         self.unasked: dict[str, Bounds] = {}
-        """By instance, bounds that are others when nothing is asked behind the last row."""
+        """By instance, bounds that differ in a run that asks for nothing that follows from the last row."""
 
     def rows(self, shape: Shape, lanes: int | None = None) -> ITensor:
-        """A value row after row; the features of `shape` are those with padding."""
+        """The order of a value row after row. shape: shape with padded features. lanes: elements of a token;
+        by default `lanes_for`."""
         lanes = self.lanes_for(shape.features) if lanes is None else lanes
         if shape.features % lanes:
             raise GraphError(f"{shape.features} features do not divide into tokens of {lanes} lanes")
@@ -56,17 +59,18 @@ class Uses:
         return ITensor((1, lanes), "f24", trips, (1, lanes), ((0,), (1,)))
 
     def lanes_for(self, features: int) -> int:
-        """Lanes of the plan, or the most that divide so many features."""
+        """The lanes of the plan, halved until they divide `features`."""
         lanes = self.plan.lanes
         while features % lanes:
             lanes //= 2
         return lanes
 
     def count(self, shape: Shape) -> int:
-        """Rows of a value."""
+        """Rows of a value in this run."""
         return {"tokens": self.tokens, "positions": self.position + self.tokens}.get(shape.rows, 1)
 
     def input(self, value: Value, phase: Phase) -> Stream:
+        """Load an input of the graph in a phase."""
         if value.shape.kind == "ids":
             return self.numbers(value.name, phase)
         itensor = self.rows(replace(value.shape, features=self.extent[value]), self.plan.width(value.path))
@@ -77,12 +81,12 @@ class Uses:
         return self.load(f"load_{where.name}", phase, itensor, prefetch, 64, where, "input", shape)
 
     def host(self, name: str, itensor: ITensor) -> Behind:
-        """Where an input or an output of the graph lies in memory."""
+        """The place of an input or an output of the graph in memory."""
         channel = self.plan.boundary.channels.get(name, self.plan.io_channel)
         return Behind(port="memory", name=self._tensors.get(name, name), channel=channel, itensor=itensor)
 
     def numbers(self, name: str, phase: Phase) -> Stream:
-        """An input of the host: a number for each token."""
+        """Load an input of the host that has a number for each token."""
         itensor = ITensor((1,), "u32", (self.tokens,), (1,), ((0,),))
         where = self.host(name, itensor)
         return self.load(f"load_{where.name}", phase, itensor, 128, 64, where, "input", (self.tokens,))
@@ -98,7 +102,8 @@ class Uses:
         role: str,
         shape: tuple[int, ...],
     ) -> Stream:
-        """A load of what lies behind it in this phase."""
+        """Load an array in a phase. behind: the array. role, shape: its role and its logical shape. Phases
+        share the load with the name `node`."""
         layout, most = MemoryLayout.of(itensor), itensor.token_count
         params = LoadParams(
             layout=layout, prefetch=prefetch, burst=burst, max_tokens=most, **self.memory._asdict()
@@ -124,8 +129,8 @@ class Uses:
         unasked: Bounds | None = None,
         alone: bool = False,
     ) -> dict[str, Stream]:
-        """A kernel in a phase; its outputs by port. unasked: bounds that are others when nothing is asked
-        behind the last row. alone: it gets hardware of its own."""
+        """Use a kernel in a phase. Returns its outputs by port. unasked: bounds that differ in a run that
+        asks for nothing that follows from the last row. alone: the kernel gets an instance of its own."""
         sources = {port: source.port for port, source in inputs.items() if isinstance(source, Stream)}
         instance = self._instances.use(phase.number, name, params, bounds, behind, sources, alone)
         instance.steps |= steps
@@ -138,7 +143,7 @@ class Uses:
         }
 
     def constants(self, phase: Phase, node: str, inputs: Mapping[str, Source]) -> None:
-        """Loads of what ports of an instance read in a phase."""
+        """Add the loads of the constants that ports of an instance read in a phase."""
         for port, fixed in inputs.items():
             if not isinstance(fixed, Fixed):
                 continue

@@ -104,7 +104,7 @@ def _argument(value: Any, tokens: int) -> Any:
         value.reshape(-1), torch.arange(tokens, dtype=value.dtype)
     ):
         raise ValueError(
-            f"an argument after the ids is a tensor {list(value.shape)} of {value.dtype}; only the positions of "
+            f"an argument after the ids is a tensor {list(value.shape)} of {value.dtype}; only positions of "
             f"the ids are allowed there, 0 to {tokens - 1}"
         )
     return Positions(value.ndim - 1, value.dtype)

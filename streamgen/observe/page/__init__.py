@@ -67,7 +67,7 @@ class _Section:
         self.id = f"g{number}"
         self.report, self.view = report, view
         self.passes: list[Pass] = [*view.measured, *view.predicted]
-        self.pass_titles = [charts.title_of(one) for one in self.passes]
+        self.pass_titles = [charts.title_of(timed) for timed in self.passes]
         drawings = [picture(view.graph, prefix=f"{self.id}s")]
         whole = picture(view.graph, prefix=f"{self.id}f", full=True)
         if len(drawings[0].boxes) < len(whole.boxes) <= MOST_BOXES:
@@ -77,8 +77,8 @@ class _Section:
         self.boxes, self.nodes = len(drawings[0].boxes), len(view.graph.nodes)
         shell = report.resources.parts.get(SHELL, Resources(lut=0, ff=0))
         self.charts: dict[str, Chart] = {}
-        self.phases = self._kept("phases", [charts.phases(one) for one in self.passes])
-        self.kernels = self._kept("kernels", [charts.kernels(one) for one in view.measured])
+        self.phases = self._kept("phases", [charts.phases(timed) for timed in self.passes])
+        self.kernels = self._kept("kernels", [charts.kernels(timed) for timed in view.measured])
         self.roofline = self._kept("roofline", [charts.roofline(view, self.passes)])
         self.fifos = self._kept("fifos", [charts.fifos(report.fifos)])
         self.card = self._kept("card", charts.card(view, report.resources.slrs, shell))
@@ -87,8 +87,8 @@ class _Section:
         self.kernel_rows = list(_kernel_rows(report.kernels))
         self.tried = self._kept("tried", [charts.exploration(report.tried)] if report.tried else [])
 
-    def _kept(self, what: str, found: Sequence[Chart]) -> list[tuple[str, Chart]]:
-        kept = [(f"{self.id}-{what}-{number}", chart) for number, chart in enumerate(found)]
+    def _kept(self, what: str, drawn: Sequence[Chart]) -> list[tuple[str, Chart]]:
+        kept = [(f"{self.id}-{what}-{number}", chart) for number, chart in enumerate(drawn)]
         self.charts.update(kept)
         return kept
 
@@ -103,7 +103,7 @@ def _kernel_rows(kernels: Sequence[KernelReport]) -> Iterator[list[str]]:
 
 def _details(drawings: Sequence[Picture], report: GroupReport, view: GroupView) -> dict[str, Any]:
     """Details of each box and arrow by id, and the boxes that each arrow joins."""
-    found = {edge.name: edge for edge in report.fifos}
+    fifo_reports = {edge.name: edge for edge in report.fifos}
     counted = {kernel.name: kernel for kernel in report.kernels}
     boxes: dict[str, Any] = {}
     wires: dict[str, Any] = {}
@@ -120,7 +120,7 @@ def _details(drawings: Sequence[Picture], report: GroupReport, view: GroupView) 
                 for number, phase in enumerate(phases)
                 if (it := view.graph.itensor(wire.edges[0], number)) is not None
             }
-            fifos = [found[edge.name] for edge in wire.edges]
+            fifos = [fifo_reports[edge.name] for edge in wire.edges]
             wires[wire.id] = {
                 "source": wire.source,
                 "target": wire.target,
@@ -143,10 +143,10 @@ def _member(name: str, view: GroupView, counted: Mapping[str, KernelReport]) -> 
 
 def _runs(orders: Mapping[str, str]) -> list[list[str]]:
     """Group phases with the same itensor."""
-    found: dict[str, list[str]] = {}
+    by_order: dict[str, list[str]] = {}
     for phase, text in orders.items():
-        found.setdefault(text, []).append(phase)
-    return [[", ".join(phases), text] for text, phases in found.items()]
+        by_order.setdefault(text, []).append(phase)
+    return [[", ".join(phases), text] for text, phases in by_order.items()]
 
 
 def _file(name: str) -> str:

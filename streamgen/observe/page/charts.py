@@ -1,6 +1,6 @@
 """Charts of a page: traces and layouts for Plotly, as plain values."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamgen.contract.cost import Resources
@@ -63,28 +63,28 @@ def _axis(title: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def title_of(one: Pass) -> str:
+def title_of(timed: Pass) -> str:
     """The title of a pass."""
-    seen = "measured" if isinstance(one, PassProfile) else "predicted"
-    tokens = f"{one.tokens} token{'' if one.tokens == 1 else 's'}"
-    return f"{tokens} at position {one.position}, {seen}: {one.cycles:,} cycles"
+    seen = "measured" if isinstance(timed, PassProfile) else "predicted"
+    tokens = f"{timed.tokens} token{'' if timed.tokens == 1 else 's'}"
+    return f"{tokens} at position {timed.position}, {seen}: {timed.cycles:,} cycles"
 
 
-def phases(one: Pass) -> Chart:
+def phases(timed: Pass) -> Chart:
     """Cycles of each phase, and the fewest cycles that memory and multipliers need."""
-    names = [f"{p.name} × {p.walks}" if p.walks > 1 else p.name for p in one.phases]
+    names = [f"{p.name} × {p.walks}" if p.walks > 1 else p.name for p in timed.phases]
     names = [_short(name, 48) for name in names]
     bars = (
-        ("cycles", BLUE, [p.cycles for p in one.phases]),
-        ("memory needs", ORANGE, [round(p.memory_cycles) for p in one.phases]),
-        ("multipliers need", GREEN, [round(p.product_cycles) for p in one.phases]),
+        ("cycles", BLUE, [p.cycles for p in timed.phases]),
+        ("memory needs", ORANGE, [round(p.memory_cycles) for p in timed.phases]),
+        ("multipliers need", GREEN, [round(p.product_cycles) for p in timed.phases]),
     )
-    found: Sequence[PhaseEstimate | PhaseProfile] = one.phases
-    longest = max(found, key=lambda p: p.cycles)
+    timed_phases: Sequence[PhaseEstimate | PhaseProfile] = timed.phases
+    longest = max(timed_phases, key=lambda p: p.cycles)
     return _chart(
         "Cycles by phase",
-        f"Bars: {len(names)} phases of {title_of(one)}. The longest is {longest.name} with "
-        f"{100 * longest.cycles / one.cycles:.0f} % of the cycles.",
+        f"Bars: {len(names)} phases of {title_of(timed)}. The longest is {longest.name} with "
+        f"{100 * longest.cycles / timed.cycles:.0f} % of the cycles.",
         110 + 54 * len(names),
         [
             {
@@ -107,17 +107,17 @@ def phases(one: Pass) -> Chart:
     )
 
 
-def kernels(one: PassProfile) -> Chart:
+def kernels(profile: PassProfile) -> Chart:
     """Share of the cycles of each phase in which each kernel is busy."""
     rows: list[tuple[str, list[KernelProfile]]] = [
         (named([k.name for k in several]), several)
-        for several in gathered(one.kernels, lambda k: k.name, lambda k: k.kind)
+        for several in gathered(profile.kernels, lambda k: k.name, lambda k: k.kind)
     ]
     rows = [row for row in rows if any(sum(k.busy) + sum(k.stalled) for k in row[1])]
     busy, text = [], []
     for name, several in rows:
         shares, words = [], []
-        for place, phase in enumerate(one.phases):
+        for place, phase in enumerate(profile.phases):
             count = max(1, phase.cycles * len(several))
             moved = sum(k.busy[place] for k in several)
             waits = sum(k.stalled[place] for k in several)
@@ -137,7 +137,7 @@ def kernels(one: PassProfile) -> Chart:
         [
             {
                 "type": "heatmap",
-                "x": list(range(len(one.phases))),
+                "x": list(range(len(profile.phases))),
                 "y": list(range(len(names))),
                 "z": busy,
                 "text": text,
@@ -160,8 +160,8 @@ def kernels(one: PassProfile) -> Chart:
         xaxis=_axis(
             "",
             side="top",
-            tickvals=list(range(len(one.phases))),
-            ticktext=[_short(p.name, 24) for p in one.phases],
+            tickvals=list(range(len(profile.phases))),
+            ticktext=[_short(p.name, 24) for p in profile.phases],
             tickangle=-30,
             showgrid=False,
             zeroline=False,
@@ -176,7 +176,7 @@ def roofline(view: GroupView, passes: Sequence[Pass]) -> Chart:
     channels = len({buffer.channel for buffer in view.buffers})
     memory, peak = view.rate * channels, view.multipliers
     points: list[tuple[Pass, PhaseEstimate | PhaseProfile]] = [
-        (one, p) for one in passes for p in one.phases if p.products and p.bytes and p.cycles
+        (timed, p) for timed in passes for p in timed.phases if p.products and p.bytes and p.cycles
     ]
 
     def _roof(p: PhaseEstimate | PhaseProfile) -> float:
@@ -197,8 +197,8 @@ def roofline(view: GroupView, passes: Sequence[Pass]) -> Chart:
         }
     ]
     marks = (("circle", BLUE), ("square", ORANGE), ("diamond", GREEN), ("triangle-up", PURPLE))
-    for number, one in enumerate(passes):
-        own = [p for other, p in points if other is one]
+    for number, timed in enumerate(passes):
+        own = [p for other, p in points if other is timed]
         if not own:
             continue
         symbol, colour = marks[number % len(marks)]
@@ -206,18 +206,18 @@ def roofline(view: GroupView, passes: Sequence[Pass]) -> Chart:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": title_of(one),
+                "name": title_of(timed),
                 "x": [p.products / p.bytes for p in own],
                 "y": [p.products / p.cycles for p in own],
                 "text": [
                     f"{p.name}<br>{100 * p.products / p.cycles / _roof(p):.0f} % of the roof, "
-                    f"{100 * p.cycles / one.cycles:.1f} % of the cycles"
+                    f"{100 * p.cycles / timed.cycles:.1f} % of the cycles"
                     for p in own
                 ],
                 "marker": {
                     "symbol": symbol,
                     "color": colour,
-                    "size": [round(8 + 26 * (p.cycles / one.cycles) ** 0.5, 1) for p in own],
+                    "size": [round(8 + 26 * (p.cycles / timed.cycles) ** 0.5, 1) for p in own],
                     "opacity": 0.8,
                     "line": {"width": 1, "color": "white"},
                 },
@@ -236,9 +236,9 @@ def roofline(view: GroupView, passes: Sequence[Pass]) -> Chart:
     )
 
 
-def fifos(found: Sequence[FifoReport]) -> Chart:
+def fifos(reports: Sequence[FifoReport]) -> Chart:
     """Depth and greatest occupancy of the largest FIFOs."""
-    groups = gathered(found, lambda f: f.name, lambda f: f.bits)
+    groups = gathered(reports, lambda f: f.name, lambda f: f.bits)
     groups.sort(key=lambda fs: (-sum(f.bits * f.depth for f in fs), fs[0].name))
     groups = ([some for some in groups if max(f.depth for f in some) > LEAST] or groups)[:MOST_FIFOS]
     names = [_short(named([f.name for f in several]), 64) for several in groups]
@@ -405,8 +405,8 @@ def memory(view: GroupView) -> Chart:
 def exploration(tried: Sequence[Tried]) -> Chart:
     """Designs that the compiler tried: cycles against multipliers, in the order of the search."""
     groups: dict[str, list[Tried]] = {}
-    for one in tried:
-        groups.setdefault(one.group, []).append(one)
+    for design in tried:
+        groups.setdefault(design.group, []).append(design)
     colours = (BLUE, ORANGE, GREEN, PURPLE, GREY)
     return _chart(
         "Exploration",
@@ -417,51 +417,52 @@ def exploration(tried: Sequence[Tried]) -> Chart:
                 "type": "scatter",
                 "mode": "lines+markers",
                 "name": group,
-                "x": [one.multipliers for one in ones],
-                "y": [one.cycles for one in ones],
-                "text": [one.what for one in ones],
+                "x": [design.multipliers for design in designs],
+                "y": [design.cycles for design in designs],
+                "text": [design.what for design in designs],
                 "marker": {"color": colours[number % len(colours)], "size": 8},
                 "line": {"width": 1, "dash": "dot"},
                 "hovertemplate": "%{text}<br>%{x:,} multipliers<br>%{y:,.0f} cycles<extra></extra>",
             }
-            for number, (group, ones) in enumerate(groups.items())
+            for number, (group, designs) in enumerate(groups.items())
         ],
         xaxis=_axis("multipliers", type="log"),
         yaxis=_axis("cycles of the smallest and the largest pass together", type="log"),
     )
 
 
-def study(found: StudyReport) -> Chart:
+def study(report: StudyReport) -> Chart:
     """The trials of a search in its first two objectives. With one objective, in the order of the trials."""
     kinds: list[tuple[str, str, str, list[TrialReport]]] = [
-        ("over a budget", "x", GREY, [one for one in found.trials if one.state == "over"]),
+        ("over a budget", "x", GREY, [trial for trial in report.trials if trial.state == "over"]),
         (
             "within the budgets",
             "circle-open",
             BLUE,
-            [one for one in found.trials if one.state == "kept" and not one.front],
+            [trial for trial in report.trials if trial.state == "kept" and not trial.front],
         ),
-        ("front", "diamond", ORANGE, list(found.front)),
+        ("front", "diamond", ORANGE, list(report.front)),
     ]
-    alone = len(found.objectives) == 1
-    units = [f"{unit}, {'more' if more else 'less'} is better" for unit, more in _directions(found)]
+    alone = len(report.objectives) == 1
+    directions = zip(report.units, report.maximised, strict=True)
+    units = [f"{unit}, {'more' if more else 'less'} is better" for unit, more in directions]
     return _chart(
         "Study",
-        f"Points: {found}.",
+        f"Points: {report}.",
         430,
         [
             {
                 "type": "scatter",
                 "mode": "markers",
                 "name": name,
-                "x": [one.number if alone else one.values[1] for one in ones],
-                "y": [one.values[0] for one in ones],
-                "text": [_trial(one, found) for one in ones],
+                "x": [trial.number if alone else trial.values[1] for trial in trials],
+                "y": [trial.values[0] for trial in trials],
+                "text": [_trial(trial, report) for trial in trials],
                 "marker": {"symbol": symbol, "color": colour, "size": 12 if name == "front" else 8},
                 "hovertemplate": "%{text}<extra></extra>",
             }
-            for name, symbol, colour, ones in kinds
-            if ones
+            for name, symbol, colour, trials in kinds
+            if trials
         ],
         showlegend=True,
         xaxis=_axis("trial" if alone else units[1]),
@@ -469,15 +470,11 @@ def study(found: StudyReport) -> Chart:
     )
 
 
-def _directions(found: StudyReport) -> Iterator[tuple[str, bool]]:
-    return zip(found.units, found.maximised, strict=True)
-
-
-def _trial(one: TrialReport, found: StudyReport) -> str:
+def _trial(trial: TrialReport, report: StudyReport) -> str:
     """The text beside a point."""
-    values = [f"{figure(value)} {unit}" for value, unit in zip(one.values, found.units, strict=True)]
-    choice = [f"{name}={value}" for name, value in one.choice.items()] or ["the compiler's choice"]
-    return "<br>".join([f"trial {one.number}: {', '.join(values)}", *choice])
+    values = [f"{figure(value)} {unit}" for value, unit in zip(trial.values, report.units, strict=True)]
+    choice = [f"{name}={value}" for name, value in trial.choice.items()] or ["the compiler's choice"]
+    return "<br>".join([f"trial {trial.number}: {', '.join(values)}", *choice])
 
 
 def _short(text: str, most: int) -> str:

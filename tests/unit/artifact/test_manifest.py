@@ -162,7 +162,8 @@ def changed(**changes):
         ("[]", "manifest: expected an object, not []"),
         (
             changed(version=3),
-            f"manifest version 3 is not {MANIFEST_VERSION}: of another streamgen; compile again",
+            f"the manifest has version 3, not {MANIFEST_VERSION}; another release of streamgen wrote it. "
+            "Compile again",
         ),
         (changed(top=3), "manifest.top: expected str, not 3"),
         (changed(max_tokens=True), "manifest.max_tokens: expected int, not True"),

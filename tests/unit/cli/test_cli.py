@@ -81,7 +81,8 @@ def test_compile_writes_what_the_api_writes(call: Call, tmp_path: Path, folder: 
     code, out, err = call("compile", "models:tiny", "-o", target, *OPTIONS)
     assert (code, out) == (2, "")
     assert err.endswith(
-        f"streamgen: {target} exists and has another design.v, or none; give a new name or remove it\n"
+        f"streamgen: {target} exists and has no design.v with the same content; "
+        "give a new name or remove it\n"
     )
     assert (target / "design.v").read_text() == "module other; endmodule\n"
     (target / "manifest.json").unlink()
@@ -194,14 +195,14 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
         ("report models:glu", 1, "1 operation is not supported:"),
         ("report {folder} --channels 2", 2, "{folder} is already compiled; --channels cannot change it"),
         ("report .", 2, "the folder . has neither a written accelerator nor a checkpoint with config.json"),
-        ("report models:tiny --channels 99", 2, "streamgen: --channels is 99; allowed is 1 to 32"),
+        ("report models:tiny --channels 99", 2, "streamgen: --channels is 99; it must be 1 to 32"),
         ("report models:tiny --channels x", 2, "'x' is not a valid integer"),
         ("report models:tiny --fixed {{", 2, "'{{' is not JSON"),
         ("report models:tiny --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
         ("report --gguf models.py", 1, "models.py: not a GGUF file"),
         ("compile models:tiny", 2, "Missing option '-o' / '--output'"),
         ("simulate {folder} -i none.npy", 2, "none.npy: No such file or directory"),
-        ("simulate {folder} -i models.py", 2, "models.py is no .npy file"),
+        ("simulate {folder} -i models.py", 2, "models.py is not a .npy file"),
         ("simulate {folder} -i a.npy -i b.npy", 2, "--input must be given once for each of input; it is"),
         ("simulate {folder} -i a.npy --tokens 2", 2, "--tokens has no effect with --input"),
         (
@@ -225,7 +226,7 @@ def test_errors(call: Call, folder: Path, arguments: str, code: int, message: st
 
 def test_debug_shows_the_traceback(call: Call) -> None:
     code, _, err = call("--debug", "report", "models:tiny", "--channels", "99")
-    assert code == 2 and "Traceback" in err and err.endswith("allowed is 1 to 32\n")
+    assert code == 2 and "Traceback" in err and err.endswith("it must be 1 to 32\n")
 
 
 def test_interrupted(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ from streamgen.compiler.config import CompileConfig
         ("clock_mhz", math.nan, "a finite number"),
         ("clock_mhz", None, "a finite number"),
         ("minimum", 1, "True or False"),
-        ("name", None, "a text"),
-        ("weights", ["w4"], "a text or None"),
+        ("name", None, "a string"),
+        ("weights", ["w4"], "a string or None"),
         ("formats", ["w4"], "a mapping from layers to formats"),
     ],
 )
@@ -39,7 +39,7 @@ def test_types(field: str, value: Any, wanted: str) -> None:
 
 @pytest.mark.parametrize("value", [0, -1.0, 1000.5, 1e9])
 def test_clocks(value: float) -> None:
-    with pytest.raises(ValueError, match=r"^CompileConfig\.clock_mhz is .*; allowed is 1 to 1000$"):
+    with pytest.raises(ValueError, match=r"^CompileConfig\.clock_mhz is .*; it must be 1 to 1000$"):
         CompileConfig(clock_mhz=value)
 
 
@@ -47,10 +47,10 @@ def test_clocks(value: float) -> None:
     "name", ["", "a b", "1st", "größe", "module", "logic", "edge", "ap_clk", "m_axi_gmem0"]
 )
 def test_names(name: str) -> None:
-    law = "a Verilog identifier, no keyword and no pin of a kernel"
+    law = "a Verilog identifier, and not a keyword or a pin of a kernel"
     with pytest.raises(ValueError) as error:
         CompileConfig(name=name)
-    assert str(error.value) == f"CompileConfig.name is {name!r}; allowed is {law}"
+    assert str(error.value) == f"CompileConfig.name is {name!r}; it must be {law}"
     assert CompileConfig(name="module_1").name == "module_1"
 
 
@@ -59,12 +59,12 @@ def test_lanes() -> None:
         with pytest.raises(ValueError) as error:
             CompileConfig(lanes=lanes)
         law = "None or a power of two up to 32"
-        assert str(error.value) == f"CompileConfig.lanes is {lanes}; allowed is {law}"
+        assert str(error.value) == f"CompileConfig.lanes is {lanes}; it must be {law}"
     assert CompileConfig(lanes=32).lanes == 32
 
 
 def test_what_may_be_held() -> None:
-    message = "CompileConfig.hold_bits is -1; allowed is None or at least 0"
+    message = "CompileConfig.hold_bits is -1; it must be None or at least 0"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         CompileConfig(hold_bits=-1)
     assert CompileConfig(hold_bits=0).hold_bits == 0

@@ -386,7 +386,10 @@ def older(folder: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no manifest": (lambda f: (f / "manifest.json").unlink(), "holds no written accelerator: no manifest"),
     "no notes": (lambda f: (f / "notes.json").unlink(), r"notes\.json cannot be read"),
-    "bad manifest": (lambda f: (f / "manifest.json").write_text("{}"), "json is no manifest: manifest ver"),
+    "bad manifest": (
+        lambda f: (f / "manifest.json").write_text("{}"),
+        "json is not a manifest: the manifest",
+    ),
     "no Verilog": (lambda f: (f / "design.v").unlink(), r"design\.v, which the manifest names, is missing"),
     "no weights": (lambda f: (f / "weights_0.bin").unlink(), r"0\.bin has 0 bytes; buffer 'weights_0'"),
     "few weights": (lambda f: (f / "weights_0.bin").write_bytes(b"0"), r"0\.bin has 1 bytes; buffer"),

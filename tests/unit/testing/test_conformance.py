@@ -34,10 +34,10 @@ def caught(params, cases=CASES, **options) -> list[str]:
         ),
         ("curve short", "case 0: o: the curve has 5 tokens; the stream has 10"),
         ("curve missing", "case 0: there are curves for ['i']; the ports are ['i', 'o']"),
-        ("narrow", "o: the component has an output of 24 bits, an output of 32 is promised"),
+        ("narrow", "o: the component has an output of 24 bits; an output of 32 bits is promised"),
         ("pin", "irq: a kernel has streams only"),
         ("port", "i_more: no case uses this port"),
-        ("drops", "done: the component has no such output of 1 bit, a run waits for it"),
+        ("drops", "done: the component has no such output of 1 bit; a run waits for it"),
         ("accepts", "describe accepts {'by': -1, 'rows': 1}: {'by': -1, 'tokens': 2}"),
     ],
 )

@@ -258,12 +258,12 @@ def test_bad_files(tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         assert refused().startswith("truncated or corrupt GGUF: ")
     path.write_bytes(whole[:4] + b"\x01" + whole[5:])
-    assert refused() == "truncated or corrupt GGUF: the version is 1; 2 and 3 can be read"
+    assert refused() == "truncated or corrupt GGUF: the version is 1; versions 2 and 3 can be read"
     name = whole.index(b"flags")
     path.write_bytes(whole[: name + 5] + b"\x63" + whole[name + 6 :])
     assert refused() == "truncated or corrupt GGUF: there is no type 99"
     path.write_bytes(whole[: name + 9] + b"\x09" + whole[name + 10 :])
-    assert refused() == "truncated or corrupt GGUF: an array of arrays"
+    assert refused() == "truncated or corrupt GGUF: it has an array of arrays"
 
 
 def byte_level(**model: Any) -> Library:

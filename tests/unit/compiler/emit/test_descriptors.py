@@ -80,12 +80,20 @@ def test_phases_with_a_constant_each_and_a_rest() -> None:
 @pytest.mark.parametrize(
     ("max_tiles", "field", "message"),
     [
-        (3, lambda t: t * t, "9 at layer 0, position 0, tiles 3; -2 + 3 * tiles expected"),
-        (4, lambda t: -(-t // 2), "2 at layer 0, position 0, tiles 3; 1 expected"),
-        (64, lambda t: t + (t == 37), "38 at layer 0, position 0, tiles 37; 0 + 1 * tiles expected"),
-        (200, lambda t: t + (t == 127), "128 at layer 0, position 0, tiles 127; 0 + 1 * tiles expected"),
-        (200, lambda t: t + (t == 199), "200 at layer 0, position 0, tiles 199; 0 + 1 * tiles expected"),
-        (200, lambda t: min(t, 199), "199 at layer 0, position 0, tiles 200; 0 + 1 * tiles expected"),
+        (3, lambda t: t * t, "it is 9 at layer 0, position 0, tiles 3; expected -2 + 3 * tiles"),
+        (4, lambda t: -(-t // 2), "it is 2 at layer 0, position 0, tiles 3; expected 1"),
+        (64, lambda t: t + (t == 37), "it is 38 at layer 0, position 0, tiles 37; expected 0 + 1 * tiles"),
+        (
+            200,
+            lambda t: t + (t == 127),
+            "it is 128 at layer 0, position 0, tiles 127; expected 0 + 1 * tiles",
+        ),
+        (
+            200,
+            lambda t: t + (t == 199),
+            "it is 200 at layer 0, position 0, tiles 199; expected 0 + 1 * tiles",
+        ),
+        (200, lambda t: min(t, 199), "it is 199 at layer 0, position 0, tiles 200; expected 0 + 1 * tiles"),
     ],
 )
 def test_other_fields_are_errors(max_tiles: int, field: Describe, message: str) -> None:
@@ -146,8 +154,8 @@ def test_a_variant_has_a_table_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        (lambda t, p: t * p, "75 at layer 0, position 15, tiles 5; 0 + 1 * position expected"),
-        (lambda t, p: t + max(p, 18), "20 at layer 0, position 19, tiles 1; 18 + 1 * tiles expected"),
+        (lambda t, p: t * p, "it is 75 at layer 0, position 15, tiles 5; expected 0 + 1 * position"),
+        (lambda t, p: t + max(p, 18), "it is 20 at layer 0, position 19, tiles 1; expected 18 + 1 * tiles"),
     ],
 )
 def test_fields_that_positions_bend_are_errors(field: Callable[[int, int], int], message: str) -> None:

@@ -137,7 +137,7 @@ def test_a_little_is_left_free_where_that_can_be() -> None:
         assert find_fit("small", design, tight, spare=more).slrs == together.slrs
 
 
-HEAD = "{!r} does not fit the card. A design may fill 50% of each SLR; placed as well as can be, it takes"
+HEAD = "{!r} does not fit the card. A design may fill 50% of each SLR. In the best placement it takes"
 SPLIT = "split the module, or lower converter_bits so that it becomes several accelerators"
 
 
@@ -156,7 +156,7 @@ def test_too_many_luts() -> None:
         "most LUT: n3000 (Widget) 3,000, n350 (Widget) 350, n300 (Widget) 300, n250 (Widget) 250, "
         "n200 (Widget) 200, 3 more 290"
     )
-    assert alone == "too large for any SLR alone: n3000 (Widget)"
+    assert alone == "too large for any single SLR: n3000 (Widget)"
     assert advice == f"What would help: {SPLIT}"
 
 
@@ -169,8 +169,7 @@ def test_too_many_multipliers() -> None:
         HEAD.format("wide"),
         "all    3,540 of 15,000   4,552 of 150,000  156 of 117!   0 of 150   0 of 150",
         "most DSP: column_0 (Column) 39, column_1 (Column) 39, column_2 (Column) 39, column_3 (Column) 39",
-        "What would help: fewer multipliers or token_lanes (of its 256 multipliers about 192 have room); "
-        + SPLIT,
+        "What would help: fewer multipliers or token_lanes (about 192 of the 256 multipliers fit); " + SPLIT,
     ]
     find_fit("three quarters of it", top({f"column_{k}": COLUMN for k in range(3)}), board(dsp=78))
 
@@ -199,7 +198,7 @@ def test_too_deep_fifos() -> None:
         find_fit("long", design, board(bram=12))
     assert str(error.value).splitlines()[-3:] == [
         "most BRAM: y (Widget) 8.5",
-        "too large for any SLR alone: y (Widget)",
+        "too large for any single SLR: y (Widget)",
         f"What would help: a smaller max_tokens (FIFOs and layout converters take 5.5 BRAM); {SPLIT}",
     ]
 
@@ -230,9 +229,9 @@ def test_too_many_values_held() -> None:
     with pytest.raises(BudgetError) as error:
         find_fit("held", design, board(bram=10))
     *_, places, advice = str(error.value).splitlines()
-    assert places == "in memory from phase to phase: y"
+    assert places == "values that wait in memory between phases: y"
     assert advice == (
-        "What would help: a smaller hold_bits (values that phases leave to one another take 5.5 BRAM); "
+        "What would help: a smaller hold_bits (values that wait between phases take 5.5 BRAM); "
         f"a smaller max_tokens (FIFOs and layout converters take 5.5 BRAM); {SPLIT}"
     )
 

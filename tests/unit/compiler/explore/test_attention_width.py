@@ -55,12 +55,15 @@ def test_channels_that_a_cache_cannot_lie_on() -> None:
     model = balanced(tiny_decoder()).quantised(TINY.numbers(True))
     assert hardware(model, budget_of(replace(TINY, cache_channels=1), model)).cache_channels == 1
     for lanes, asked, said in (
-        (2, 1, "1; 2 to 2 are allowed: attention takes 2 a cycle, each of another channel, and all"),
-        (1, 4, "4; 1 to 2 are allowed: attention takes 1 a cycle, each of another channel, and all"),
+        (2, 1, "1; it must be 2 to 2. Attention reads 2 positions per cycle"),
+        (1, 4, "4; it must be 1 to 2. Attention reads 1 position per cycle"),
     ):
         with pytest.raises(ValueError) as caught:
             hardware(model, budget_of(replace(TINY, attention_lanes=lanes, cache_channels=asked), model))
-        assert str(caught.value) == f"CompileConfig.cache_channels is {said} caches lie on 2"
+        assert str(caught.value) == (
+            f"CompileConfig.cache_channels is {said}, each from another channel, and all caches lie on 2 "
+            "channels"
+        )
 
 
 def test_the_user_may_choose() -> None:
@@ -69,6 +72,6 @@ def test_the_user_may_choose() -> None:
     with pytest.raises(ValueError) as caught:
         width(tiny_decoder(), replace(config, attention_lanes=8), 4)
     assert str(caught.value) == (
-        "CompileConfig.attention_lanes is 8; positions of a cache lie on 4 channels, which give no more a "
-        "cycle"
+        "CompileConfig.attention_lanes is 8; it must be at most 4, because the positions of a cache lie on "
+        "that many channels, and each channel delivers one position per cycle"
     )

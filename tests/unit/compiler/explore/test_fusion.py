@@ -80,7 +80,7 @@ def check(graph: Case, groups: tuple[FusedGroup, ...], budget: int) -> None:
     for group in groups:
         assert list(group.units) == sorted(group.units, key=order.index)
         assert group.converter_bits == graph.measure(group.units) <= budget
-    assert [group.ended == "nothing is left" for group in groups] == [False] * (len(groups) - 1) + [True]
+    assert [group.ended == "no units are left" for group in groups] == [False] * (len(groups) - 1) + [True]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -191,11 +191,14 @@ def chain(*own: int) -> Case:
 def test_why_groups_end() -> None:
     groups = chain(4, 4, 4).fuse(9)
     assert [(g.units, g.converter_bits, g.ended) for g in groups] == [
-        (("u0",), 4, "least traffic with a cut before u1, which would fit: 8 of 9 bits"),
-        (("u1", "u2"), 8, "nothing is left"),
+        (("u0",), 4, "a cut before u1 gives the least traffic, although u1 would fit: 8 of 9 bits"),
+        (("u1", "u2"), 8, "no units are left"),
     ]
     groups = chain(4, 4, 9).fuse(9)
-    assert [g.ended for g in groups] == ["with u2 converters would hold 17 bits of 9", "nothing is left"]
+    assert [g.ended for g in groups] == [
+        "with u2 the converters would hold 17 bits; the budget is 9",
+        "no units are left",
+    ]
 
 
 def test_a_unit_that_fits_only_with_its_reader() -> None:
@@ -227,8 +230,8 @@ def test_a_unit_over_the_budget() -> None:
     with pytest.raises(BudgetError) as error:
         chain(4, 30, 12, 4).fuse(10)
     assert str(error.value) == (
-        "'u1' alone needs converters of 30 bits, the budget is 10: 20 too few. Raise "
-        "CompileConfig.converter_bits, or lower max_tokens or factors that are fixed"
+        "'u1' alone needs converters of 30 bits; the budget is 10 bits, 20 too few. Raise "
+        "CompileConfig.converter_bits, or lower max_tokens or fixed factors"
     )
 
 
@@ -246,7 +249,7 @@ def test_another_budget_ends_groups_too() -> None:
     assert [g.units for g in groups] == [("u0",), ("u1", "u2")]
     most = 1
     groups = fuse(graph.units, graph.sizes, graph.results, measure, 3)
-    assert groups[0].ended == "with u1 no design: too many multipliers"
+    assert groups[0].ended == "with u1 there is no design: too many multipliers"
     most = 0
     with pytest.raises(BudgetError, match=r"^too many multipliers$"):
         fuse(graph.units, graph.sizes, graph.results, measure, 3)

@@ -219,7 +219,7 @@ def test_reasons_name_what_ended_the_growth() -> None:
     assert plan.multipliers == 128
     assert plan.reasons[-1] == "growth ended: 72 of 200 multipliers left"
     plan = explore([_linear("a", 32, 1)], _budget(config))
-    assert plan.reasons[-1] == "growth ended: no matmul gains enough from another doubling"
+    assert plan.reasons[-1] == "growth ended: no further doubling saves enough"
 
 
 def test_more_matmuls_than_channels_share() -> None:
@@ -324,15 +324,15 @@ def test_a_line_for_each_layer() -> None:
     plan = explore(_gated(), _budget(config, rate=1.0))
     assert plan.reasons == (
         "1 token lane: fixed by the user",
-        "gate: 1 column x 2 rows x 1 token x 32, quantised 16 a cycle, channels 0; "
+        "gate: 1 column x 2 rows x 1 token x 32, its quantiser takes 16 per cycle, channels 0; "
         "1 token 4096 cycles (multipliers), 16 tokens 65536 cycles (multipliers); by default",
         "act: 2 lanes; 1 token 256 cycles (its source), 16 tokens 4096 cycles (its source), behind gate; "
         "fixed: lanes",
-        "up: 1 column x 2 rows x 1 token x 32, quantised 16 a cycle, channels 1; "
+        "up: 1 column x 2 rows x 1 token x 32, its quantiser takes 16 per cycle, channels 1; "
         "1 token 4096 cycles (multipliers), 16 tokens 65536 cycles (multipliers); by default",
         "product: 1 lane; 1 token 512 cycles (its source), 16 tokens 8192 cycles (its source), "
         "behind gate; by default",
-        "down: 2 columns x 1 row x 1 token x 32, quantised 8 a cycle, channels 2, 0; "
+        "down: 2 columns x 1 row x 1 token x 32, its quantiser takes 8 per cycle, channels 2, 0; "
         "1 token 4096 cycles (multipliers), 16 tokens 65536 cycles (multipliers); fixed: columns, n_lanes",
         "growth ended: 64 of 256 multipliers left",
     )
@@ -347,16 +347,16 @@ def _message(error: type[Exception], shapes: list[Shape], **changes: object) -> 
 def test_too_few_multipliers() -> None:
     shapes: list[Shape] = [_linear(name, 64, 64) for name in "abc"]
     assert _message(BudgetError, shapes, multipliers=64) == (
-        "3 matmuls need at least 96 multipliers (32 for each of 1 token lanes), the budget is 64: 32 too "
+        "3 matmuls need at least 96 multipliers (32 for each of 1 token lanes); the budget is 64, 32 too "
         "few. Raise CompileConfig.multipliers, or split the module"
     )
     assert _message(BudgetError, shapes[:2], multipliers=255, token_lanes=4) == (
-        "2 matmuls need at least 256 multipliers (32 for each of 4 token lanes), the budget is 255: 1 "
+        "2 matmuls need at least 256 multipliers (32 for each of 4 token lanes); the budget is 255, 1 "
         "too few. Raise CompileConfig.multipliers or lower token_lanes, or split the module"
     )
     assert _message(BudgetError, shapes, fixed={"b": {"columns": 4, "n_lanes": 16}}) == (
         "3 matmuls need at least 2112 multipliers (32 for each of 1 token lanes and each row of a tile; "
-        "fixed: b has columns 4 and n_lanes 16), the budget is 1024: 1088 too few. "
+        "fixed: b has columns 4 and n_lanes 16); the budget is 1024, 1088 too few. "
         "Raise CompileConfig.multipliers, "
         "lower the fixed factors, or split the module"
     )
@@ -371,43 +371,49 @@ def _fixed(layer: str, **factors: int) -> dict[str, object]:
     [
         (
             _fixed("dwn", columns=2),
-            "CompileConfig.fixed names 'dwn', which is no layer; did you mean 'down'?",
+            "CompileConfig.fixed names 'dwn', which is not a layer; did you mean 'down'?",
         ),
         (
             _fixed("softmax", lanes=2),
-            "CompileConfig.fixed names 'softmax', which is no layer; there are gate, act, up, product, down",
+            "CompileConfig.fixed names 'softmax', which is not a layer; the layers are gate, act, up, "
+            "product, down",
         ),
         (
             _fixed("down", rows=2),
-            "CompileConfig.fixed['down'] has 'rows'; a matmul has columns, n_lanes, quantise_lanes, lanes",
+            "CompileConfig.fixed['down'] has 'rows'; the factors of a matmul are columns, n_lanes, "
+            "quantise_lanes, lanes",
         ),
         (
             _fixed("act", columns=2),
-            "CompileConfig.fixed['act'] has 'columns'; an elementwise operation has lanes",
+            "CompileConfig.fixed['act'] has 'columns'; the factors of an elementwise operation are lanes",
         ),
-        (_fixed("up", columns=17), "CompileConfig.fixed['up']['columns'] is 17; allowed is 1 to 16"),
-        (_fixed("up", n_lanes=32), "CompileConfig.fixed['up']['n_lanes'] is 32; allowed is 1 to 16"),
+        (_fixed("up", columns=17), "CompileConfig.fixed['up']['columns'] is 17; it must be 1 to 16"),
+        (_fixed("up", n_lanes=32), "CompileConfig.fixed['up']['n_lanes'] is 32; it must be 1 to 16"),
         (
             _fixed("up", quantise_lanes=3),
-            "CompileConfig.fixed['up']['quantise_lanes'] is 3; allowed is 1, 2, 4, 8, 16, 32",
+            "CompileConfig.fixed['up']['quantise_lanes'] is 3; it must be 1, 2, 4, 8, 16 or 32",
         ),
-        (_fixed("act", lanes=64), "CompileConfig.fixed['act']['lanes'] is 64; allowed is 1, 2, 4, 8, 16, 32"),
+        (
+            _fixed("act", lanes=64),
+            "CompileConfig.fixed['act']['lanes'] is 64; it must be 1, 2, 4, 8, 16 or 32",
+        ),
         (
             _fixed("up", lanes=2),
-            "CompileConfig.fixed['up']['lanes'] is 2; 'up' has no bias whose addition has lanes",
+            "CompileConfig.fixed['up']['lanes'] is 2; 'lanes' of a matmul belong to the addition of its "
+            "bias, and 'up' has no bias",
         ),
         (
             {"fixed": {"gate": {"quantise_lanes": 8}, "up": {"quantise_lanes": 16}}},
             "CompileConfig.fixed gives 'gate' quantise_lanes 8 and 'up' 16; both read 'x' through one "
-            "quantiser and need the same",
+            "quantiser, so the two must be equal",
         ),
         (
             {"fixed": {"gate": {"columns": 3, "n_lanes": 2}, "act": {"lanes": 2}}},
-            "lanes of 'act' are 2; behind 'gate' of 3 columns x 2 rows 1 are possible",
+            "the lanes of 'act' are 2; behind 'gate' with 3 columns of 2 rows they must be 1",
         ),
         (
             {"fixed": {"gate": {"columns": 4, "n_lanes": 1}, "product": {"lanes": 16}}},
-            "lanes of 'product' are 16; behind 'gate' of 4 columns x 1 rows 1, 2, 4 are possible",
+            "the lanes of 'product' are 16; behind 'gate' with 4 columns of 1 row they must be 1, 2 or 4",
         ),
     ],
 )
@@ -424,11 +430,11 @@ def test_layers_by_the_path_of_their_module() -> None:
     assert plan.linears["block_0_up"].columns == 2
     assert any(line.startswith("block_0_up: 2 columns") and "fixed: columns" in line for line in plan.reasons)
     assert _message(ValueError, shapes, **_fixed("block.1", columns=2)) == (
-        "CompileConfig.fixed names 'block.1', which holds several operations; name one: first, second"
+        "CompileConfig.fixed names 'block.1', which has several operations; name one of them: first, second"
     )
     both = {"block.0.up": {"columns": 2}, "block_0_up": {"columns": 4}}
     assert _message(ValueError, shapes, fixed=both) == (
-        "CompileConfig.fixed gives 'block_0_up' columns 2, and as 'block_0_up' 4"
+        "CompileConfig.fixed gives 'block_0_up' two values of columns: 2, and 4 under the name 'block_0_up'"
     )
 
 
@@ -451,7 +457,7 @@ def test_factors_of_other_parts_are_left_alone() -> None:
             (
                 {"a": {"columns": value}},
                 ValueError,
-                f"CompileConfig.fixed['a']['columns'] is {value!r}; allowed is an integer of at least 1",
+                f"CompileConfig.fixed['a']['columns'] is {value!r}; it must be an integer of at least 1",
             )
             for value in (0, -1, 2.0, True, "2")
         ),
@@ -474,7 +480,7 @@ def test_fixed_factors_that_are_none(fixed: object, error: type[Exception], mess
 def test_zero_budgets_are_refused(budget: str, law: str) -> None:
     with pytest.raises(ValueError) as caught:
         CompileConfig(**{budget: 0})
-    assert str(caught.value) == f"CompileConfig.{budget} is 0; allowed is {law}"
+    assert str(caught.value) == f"CompileConfig.{budget} is 0; it must be {law}"
 
 
 def test_a_configuration_keeps_its_own_factors() -> None:

@@ -65,9 +65,9 @@ def test_a_graph_by_hand_is_put_on_the_board_of_its_configuration() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (_load(name="a b"), "'load_a b' is not a name: letters, digits and _ make one"),
-        (_load(name="é"), "'load_é' is not a name: letters, digits and _ make one"),
-        (_load(name="there"), "graph 'g' has a node 'load_there' already"),
+        (_load(name="a b"), "'load_a b' is not a name; letters, digits and _ are allowed"),
+        (_load(name="é"), "'load_é' is not a name; letters, digits and _ are allowed"),
+        (_load(name="there"), "graph 'g' already has a node 'load_there'"),
         (_load(shape=(3, 9)), "tensor 'x' has shape (3, 9); its stream covers (3, 8)"),
         (_load(shape=(3,)), "tensor 'x' has shape (3,); its stream covers (3, 8)"),
         (_load(shape=(0, 8)), "tensor 'x' has shape (0, 8); its stream covers (3, 8)"),
@@ -85,7 +85,7 @@ def test_a_graph_by_hand_is_put_on_the_board_of_its_configuration() -> None:
         ),
         (
             lambda b: b.store("y", Port("load_there", "o_x"), shape=(3, 8), channel=0),
-            "node 'load_there' has no output 'o_x', only o",
+            "node 'load_there' has no output 'o_x'; it has o",
         ),
     ],
 )

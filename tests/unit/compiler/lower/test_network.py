@@ -263,7 +263,7 @@ def test_names_of_values_may_be_those_of_other_buffers() -> None:
         (
             {"c": (Constant(np.ones(4, np.float32)),), "y": (Binary("add"), "x", "c")},
             ("y", "c"),
-            "output 'c' is a constant; nothing computes it",
+            "output 'c' is a constant; an output must be computed",
         ),
         (
             {
@@ -272,7 +272,7 @@ def test_names_of_values_may_be_those_of_other_buffers() -> None:
                 "y": (Binary("add"), "x", "d"),
             },
             ("y",),
-            "operation 'd' works on constants only; compute it before compiling",
+            "operation 'd' has only constant inputs; compute its result before compiling",
         ),
     ],
 )

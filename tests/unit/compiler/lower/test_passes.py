@@ -381,4 +381,6 @@ def test_placements_that_follow_one_another_leave_more_free() -> None:
 def test_a_smaller_run_of_other_structure(change: str, part: str) -> None:
     with pytest.raises(GraphError) as caught:
         finish(lambda tiles, _: _family(tiles, change=change), 2, 3)
-    assert str(caught.value) == f"{part} is other hardware for 1 token tiles than for all"
+    assert str(caught.value) == (
+        f"{part} needs other hardware for 1 token tiles than for the largest number of tiles"
+    )

@@ -210,7 +210,7 @@ def test_nested_repetitions() -> None:
     )
     with pytest.raises(GraphError) as raised:
         Derivation(model, small_plan(context=0), CHANNEL)
-    assert str(raised.value) == "'r': a repetition inside of one is not scheduled"
+    assert str(raised.value) == "'r': a repetition inside a repetition cannot be scheduled"
 
 
 def test_kernels_at_memory_have_the_channel_of_the_board() -> None:

@@ -149,7 +149,7 @@ def test_bad_layouts(change: dict[str, int], message: str) -> None:
         (lambda x: x.place(0, 0, -1), "position is -1; the cache has 37"),
         (
             lambda x: x.pack(np.zeros((3, 3, 37, 21), np.int8)),
-            "the cache holds (3, 3, 37, 20); the array has (3, 3, 37, 21)",
+            "the cache has shape (3, 3, 37, 20); the array has shape (3, 3, 37, 21)",
         ),
         (lambda x: x.unpack([b""]), "the cache lies in 2 channels; there are 1 images"),
     ],

@@ -153,9 +153,9 @@ def test_curves_that_break_a_law(changes, message):
 
 def test_a_component_with_other_ports():
     assert refused(CopyParams(bits=8)).splitlines() == [
-        "node 'copy': ports of CopyParams and of its component:",
-        "  i: the component has an input of 8 bits, an input of 16 is promised",
-        "  o: the component has an input of 16 bits, an output of 16 is promised",
+        "node 'copy': the ports of CopyParams and its component differ:",
+        "  i: the component has an input of 8 bits; an input of 16 bits is promised",
+        "  o: the component has an input of 16 bits; an output of 16 bits is promised",
     ]
 
 
