@@ -1,4 +1,4 @@
-"""The common part of kernels that pass tokens on unchanged: forks, routes, selects, parts of rows."""
+"""The common part of kernels that pass tokens on unchanged: forks, routes, selects, segments, row parts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -252,10 +252,12 @@ def _half(draft: Draft, node: Node, a: Any, b: Any, alpha: float) -> None:
         if target in SUMS and SUMS[target] == 1 and alpha == 1:
             return partial.added(draft, node, other)
         raise Unsupported(partial.needed)
-    if target in PRODUCTS and other in draft.tables:
+    if target in PRODUCTS and other in draft.tables and other.meta["val"].is_complex():
         return draft.half(node, partial.turned(other))
     constant = draft.tables.shown(other) if isinstance(other, Node) else torch.tensor(float(other))
     if target in PRODUCTS or (target in QUOTIENTS and a in draft.partial):
+        if constant.numel() != 1 and target in PRODUCTS:
+            return draft.half(node, partial.zeros(constant))
         if constant.numel() != 1 or not float(constant):
             raise Unsupported(partial.needed)
         return draft.half(

@@ -41,6 +41,10 @@ class Partial:
     def plus(self, constant: torch.Tensor) -> "Partial":
         raise Unsupported(self.needed)
 
+    def zeros(self, factors: torch.Tensor) -> "Partial":
+        """Times a constant of zeros and ones."""
+        raise Unsupported(self.needed)
+
     def turned(self, table: Node) -> "Partial":
         """Times a table of positions."""
         raise Unsupported(self.needed)

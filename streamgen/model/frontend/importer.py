@@ -56,6 +56,9 @@ VIEWS = {
 ALIKE = {
     aten.flatten.using_ints,
     aten.reshape.default,
+    aten.select.int,
+    aten.squeeze.default,
+    aten.squeeze.dim,
     aten.unflatten.int,
     aten.unsqueeze.default,
     aten.view.default,
@@ -172,9 +175,7 @@ class Importer:
         try:
             if _is_of_any_shape(node):
                 raise Unsupported("the shape of its result depends on values")
-            if target == aten.expand_as.default and node.args[0] in draft.constants.tensors:
-                draft.constants.tensors[node] = draft.constants.tensors[node.args[0]].expand(shape(node))
-            elif is_constant_call(node, draft.constants.tensors):
+            if is_constant_call(node, draft.constants.tensors):
                 draft.constants.fold(node)
             elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
                 draft.tables.add(node)

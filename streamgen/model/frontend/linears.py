@@ -83,8 +83,7 @@ def _baddbmm(draft: Draft, node: Node) -> None:
     if draft.knows(mask) or node.kwargs.get("beta", 1) != 1:
         raise Unsupported("only a constant mask can be added to scores")
     scores = Scores.of(draft, node, a, b).times(float(node.kwargs.get("alpha", 1)))
-    constant: torch.Tensor = draft.constants.tensors[mask]
-    draft.half(node, scores.plus(constant))
+    draft.half(node, scores.plus(draft.tables.shown(mask)))
 
 
 CALLS = {

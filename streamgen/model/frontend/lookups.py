@@ -6,13 +6,16 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.trace import Unsupported, aten
+from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Embedding
 
 
 def embedding(draft: Draft, node: Node) -> None:
     """A row of a table for each id."""
-    table, ids = node.args[:2]
+    _looked_up(draft, node, *node.args[:2])
+
+
+def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     if draft.knows(table) or table in draft.tables:
         raise Unsupported("its table is computed at run time")
     rows, columns = draft.form(node, ids, lambda c: draft.elements.lines(c.reshape(-1, 1)))
@@ -21,9 +24,19 @@ def embedding(draft: Draft, node: Node) -> None:
     draft.lines(node, name, rows, op.extents[1])
 
 
+def _rows(draft: Draft, node: Node) -> None:
+    """table[ids]."""
+    table, (ids, *more) = node.args  # type: ignore[misc]
+    if more or shape(table).numel() != shape(table)[:2].numel():
+        raise Unsupported("ids can choose whole rows of a table [rows, features]")
+    _looked_up(draft, node, table, ids)
+
+
 def _indexed(draft: Draft, node: Node) -> None:
     """x[:, indices], or x.index_select(dim, indices)."""
     source: Any = node.args[0]
+    if source in draft.constants.tensors and node.target == aten.index.Tensor:
+        return _rows(draft, node)
     others = [n for n in node.all_input_nodes if n is not source]
     if not draft.knows(source) or any(draft.knows(n) for n in others):
         raise Unsupported("its indices are computed at run time")

@@ -4,8 +4,9 @@ torch.einsum becomes permutations, views and one matrix product. `torch.autocast
 effect: a graph computes in its own arithmetic, and casts are no operations of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from string import ascii_letters
 from typing import Any
 
 import torch
@@ -46,7 +47,8 @@ def _einsum(equation: Any, *operands: Any) -> torch.Tensor | None:
         return None
     given, arrow, result = equation.replace(" ", "").partition("->")
     a, _, b = given.partition(",")
-    if not arrow or "." in equation or any(len(set(names)) != len(names) for names in (a, b, result)):
+    (a, b), result = _spelled_out((a, b), operands, result)
+    if not arrow or "." in a + b + result or any(len(set(names)) != len(names) for names in (a, b, result)):
         return None
     alone = (set(a) ^ set(b)) - set(result)
     if alone or set(result) - set(a) - set(b):
@@ -65,6 +67,18 @@ def _einsum(equation: Any, *operands: Any) -> torch.Tensor | None:
     order = [*batch, *lead, row, *right]
     product = _viewed(x @ y, [extents[n] for n in order])
     return _permuted(product, [order.index(n) for n in result])
+
+
+def _spelled_out(
+    names: Sequence[str], operands: Sequence[torch.Tensor], result: str
+) -> tuple[list[str], str]:
+    """The same indices with letters in place of `...`, where all operands have as many dimensions there."""
+    free = [letter for letter in ascii_letters if letter not in "".join(names) + result]
+    counts = {x.ndim - len(n) + 3 for n, x in zip(names, operands, strict=True) if "..." in n}
+    if len(counts) != 1 or not 0 <= (count := counts.pop()) <= len(free):
+        return [*names], result
+    rest = "".join(free[:count])
+    return [n.replace("...", rest) for n in names], result.replace("...", rest)
 
 
 def _permuted(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:

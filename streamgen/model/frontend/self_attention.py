@@ -37,6 +37,7 @@ class Scores(Partial):
     masks: tuple[int, int]
     scale: float = 1.0
     seen: torch.Tensor | None = None
+    zeroed: torch.Tensor | None = None
     hidden_at: float = -math.inf
     soft_cap: float | None = None
     form: Literal["product", "tanh", "capped"] = "product"
@@ -67,6 +68,14 @@ class Scores(Partial):
             raise Unsupported("scores must be scaled before they are soft-capped")
         return replace(self, scale=self.scale * factor, hidden_at=self.hidden_at * factor)
 
+    def zeros(self, factors: torch.Tensor) -> "Scores":
+        kept = factors == 1
+        if self.zeroed is not None or self.form != "product" or not (kept | (factors == 0)).all():
+            raise Unsupported(
+                "scores can be multiplied with one number, or with zeros where a mask hides them"
+            )
+        return replace(self, zeroed=_by_tokens(~kept, *self.masks))
+
     def tanh(self) -> "Scores":
         if self.seen is not None or self.form != "product":
             raise Unsupported("scores must be soft-capped once, before they are masked")
@@ -82,6 +91,8 @@ class Scores(Partial):
         return self._masked(~mask, fill)
 
     def softmax(self) -> "Shares":
+        if self.zeroed is not None and (self.seen is None or (self.zeroed & self.seen).any()):
+            raise Unsupported("a mask must hide the scores that are multiplied with zero")
         return Shares(self if self.form != "tanh" else replace(self, soft_cap=1.0))
 
     def _masked(self, seen: torch.Tensor, hidden_at: float) -> "Scores":

@@ -44,6 +44,8 @@ OF_EXTENTS = {
     aten.zeros_like.default,
 }
 """Calls that read extents alone."""
+AS_ANOTHER = {aten.expand_as.default, aten.reshape_as.default, aten.view_as.default}
+"""Calls that read of their second argument extents alone."""
 DECISION = "what it computes depends on a decision about values, which a graph cannot take"
 
 
@@ -243,6 +245,8 @@ def is_constant_call(node: Node, constants: Collection[Node]) -> bool:
     """Whether a call reads constants alone, or of values nothing but their extents."""
     if node.op != "call_function":
         return False
+    if node.target in AS_ANOTHER:
+        return node.args[0] in constants
     return node.target in OF_EXTENTS or all(source in constants for source in node.all_input_nodes)
 
 
