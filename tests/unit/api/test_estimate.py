@@ -81,7 +81,9 @@ def test_networks_have_no_positions() -> None:
     compiled = streamgen.compile(TWO, torch.zeros(2, 40), config)
     assert found.groups[0].resources == compiled.report().groups[0].resources
     assert [(one.tokens, one.cycles) for one in found.passes] == [(n, compiled.predict(n)) for n in (1, 2)]
-    with pytest.raises(ValueError, match="positions and prompts are for language models; this model is none"):
+    with pytest.raises(
+        ValueError, match="positions and prompts are for language models, and this model is not"
+    ):
         streamgen.estimate(TWO, torch.zeros(2, 40), config, positions=(1,))
     with torch.device("meta"):
         bare = torch.nn.Sequential(torch.nn.Linear(40, 24), torch.nn.ReLU(), torch.nn.Linear(24, 8))

@@ -291,6 +291,19 @@ def test_help_speaks_of_options(call: Call, name: str) -> None:
         assert re.findall(rf"streamgen\.\w+|CompileConfig|`(?:{fields})`|\bNone\b", out) == []
 
 
+def test_the_tables_of_help_name_commands_and_options() -> None:
+    """A name that no command has would be dropped: by `--help` with an error, by `--help-all` in silence."""
+    assert COMMON.keys() <= cli.streamgen.commands.keys()
+    options = {option.name for command in cli.streamgen.commands.values() for option in command.params}
+    assert {name for group in GROUPS for name in group.names} <= options
+
+
+def test_a_wrong_name_among_the_common_options(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMON, "package", ("output", "nmae"))
+    with pytest.raises(KeyError, match="nmae"):
+        call("package", "--help")
+
+
 def test_every_field_is_an_option() -> None:
     """All commands that compile have an option for each field, in a group of its own kind."""
     fields = {field.name for field in dataclasses.fields(CompileConfig)}

@@ -87,9 +87,9 @@ def test_a_text(
     ("line", "message"),
     [
         ("generate model -p A",
-         "streamgen: simulation needs a C++ compiler and finds none: apt-get install g++"),
+         "streamgen: simulation needs a C++ compiler, and none is on PATH: apt-get install g++"),
         ("simulate code.py:model",
-         "streamgen: simulation needs a C++ compiler and finds none: apt-get install g++"),
+         "streamgen: simulation needs a C++ compiler, and none is on PATH: apt-get install g++"),
         ("generate model -p A --xclbin code.py", "streamgen: a board needs pyxrt or libxrt_coreutil.so.2: "
          "install XRT, then source /opt/xilinx/xrt/setup.sh"),
     ],

@@ -359,7 +359,7 @@ def test_a_prompt_that_is_no_text(call: Call, folder: Path) -> None:
 def test_no_compiler(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    message = "streamgen: simulation needs a C++ compiler and finds none: apt-get install g++\n"
+    message = "streamgen: simulation needs a C++ compiler, and none is on PATH: apt-get install g++\n"
     assert call(folder, "--prompt", PROMPT) == (1, "", message)
 
 

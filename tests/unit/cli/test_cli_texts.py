@@ -81,7 +81,7 @@ def test_stop_texts(call: Call, folder: Path) -> None:
     assert "".join(map(str, written)) == text[: text.index(stop)]
     with pytest.raises(ValueError) as caught:
         model.generate(WORDS.encode(PROMPT), 8, stop="A", golden=True)
-    assert str(caught.value) == "stop has the text 'A'; where the prompt is ids, give ids"
+    assert str(caught.value) == "stop has the text 'A'; for a prompt of ids, only ids are allowed"
 
 
 def test_json_and_quiet(call: Call, folder: Path, opened: LanguageModel) -> None:

@@ -44,11 +44,9 @@ def test_models_that_cannot_share_a_card(written: Path, tmp_path: Path) -> None:
         tiny(),
     )
     slow = small(name="slow", clock_mhz=250.0)
-    refused(
-        ValueError, "'tiny' is compiled for 300 MHz, 'slow' for 250: the kernels of a card", written, slow
-    )
+    refused(ValueError, "'tiny' is compiled for 300 MHz, 'slow' for 250 MHz: all kernels of", written, slow)
     far = small(name="far", board=replace(U55C, name="other"))
-    refused(ValueError, "for board 'u55c', 'far' for 'other': one card takes", written, far)
+    refused(ValueError, "for board 'u55c', 'far' for board 'other': all kernels of", written, far)
 
 
 def part(name: str, board: Board, **change: object) -> LinkedKernel:
@@ -66,8 +64,8 @@ def test_kernels_for_which_the_card_is_too_small() -> None:
     with pytest.raises(BudgetError) as caught:
         linked("card", ["."], [part(name, few) for name in "abc"])
     assert str(caught.value) == (
-        "the kernels have 3 memory ports together (a 1, b 1, c 1); board 'u55c' has 2 memory channels, one "
-        "for each: compile with fewer channels"
+        "the kernels have 3 memory ports in all (a 1, b 1, c 1), and each port needs a memory channel; board "
+        "'u55c' has 2 channels: compile with fewer channels"
     )
     narrow = replace(U55C, hbm=replace(U55C.hbm, channel_bytes=8192))
     with pytest.raises(BudgetError, match=r"'card' does not fit the memory of board 'u55c'(.|\n)*b\.table"):

@@ -439,7 +439,7 @@ def test_what_cannot_be_a_kernel_is_refused() -> None:
     manifest = tiny().manifest
     card = Card.alone(manifest)
     with pytest.raises(
-        ValueError, match=r"'tiny' is compiled for 250\.5 MHz, and v\+\+ takes whole MHz: compile"
+        ValueError, match=r"'tiny' is compiled for 250\.5 MHz, but v\+\+ takes whole MHz: compile"
     ):
         link_config(card, [replace(manifest, clock_mhz=250.5)], U55C)
     with pytest.raises(ValueError, match=r"the platform of board 'u55c' is 'a\\nslr=b'; letters, digits"):

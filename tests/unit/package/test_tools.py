@@ -96,7 +96,8 @@ def test_they_are_missing(tools: Install) -> None:
         (
             "2022.1",
             "2023.2",
-            r"vivado and v\+\+ must be of one release; \S+/vivado is 2022\.1, \S+/v\+\+ is 2023\.2\. Source",
+            r"vivado and v\+\+ must have the same release; \S+/vivado is 2022\.1, \S+/v\+\+ is 2023\.2\. "
+            "Source only one",
         ),
         (
             "2021.2",
@@ -104,7 +105,7 @@ def test_they_are_missing(tools: Install) -> None:
             r"the platform xilinx_u55c_gen3x16_xdma_3_202210_1 needs vivado and v\+\+ 2022\.1 or later; "
             r"\S+/vivado is 2021\.2, \S+/v\+\+ is 2021\.2\. --files-only writes the package for another",
         ),
-        ("new", "2022.1", r"\S+/vivado -version does not say its release; it printed: \*{4} SW Build"),
+        ("new", "2022.1", r"\S+/vivado -version does not print its release; it printed: \*{4} SW Build"),
     ],
 )
 def test_their_releases(
@@ -121,8 +122,8 @@ def test_their_releases(
 
 def test_later_releases_are_taken(tools: Install) -> None:
     tools({"release": "2023.2"}, {"release": "2023.2"})
-    found = find_tools(U55C)
-    assert found is not None and found.release == "2023.2"
+    installed = find_tools(U55C)
+    assert installed is not None and installed.release == "2023.2"
     with pytest.raises(ToolError, match=r"needs vivado and v\+\+ 2024\.1 or later"):
         find_tools(replace(U55C, shell=replace(shell_of(U55C), tools="2024.1")))
 
@@ -130,7 +131,7 @@ def test_later_releases_are_taken(tools: Install) -> None:
 def test_a_program_that_cannot_be_run(tmp_path: Path, tools: Install) -> None:
     tools()
     (tmp_path / "bin" / "vivado").write_text("#!/nowhere/python\n")
-    with pytest.raises(ToolError, match=r"bin/vivado -version does not say its release: .*No such file"):
+    with pytest.raises(ToolError, match=r"bin/vivado -version does not print its release: .*No such file"):
         find_tools(U55C)
 
 
@@ -150,7 +151,7 @@ FAILURES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"code": 1, "says": "ERROR: [v++ 60-602] Unable to find the platform xilinx_u55c"},
         "v++ ended with exit code 1 while linking tiny, which takes hours; its errors:\n"
         "  ERROR: [v++ 60-602] Unable to find the platform xilinx_u55c\n"
-        "What may help: is the platform installed? v++ looks in /opt/xilinx/platforms and in "
+        "What may help: install the platform: v++ looks in /opt/xilinx/platforms and in "
         "PLATFORM_REPO_PATHS\n"
         "The whole log: LOG/v++.log",
     ),
@@ -169,8 +170,8 @@ FAILURES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no product": (
         {"code": 0, "says": "ready"},
         {},
-        "vivado ended without an error, and without tiny.xo while packaging the kernel tiny; it printed last:"
-        "\n  ready\nThe whole log: LOG/vivado.log",
+        "vivado ended without an error, but did not write tiny.xo while packaging the kernel tiny; it "
+        "printed last:\n  ready\nThe whole log: LOG/vivado.log",
     ),
 }
 

@@ -145,7 +145,10 @@ def test_a_build_that_fails_is_a_warning(
         assert device.better is not None and device.better._process is not None
         device.better._process.wait(60)
         monkeypatch.delenv("CXX")
-        with pytest.warns(UserWarning, match=r"^no optimised simulator of 'top' beside .*CXX is 'no-such"):
+        with pytest.warns(
+            UserWarning,
+            match=r"^the optimised simulator of 'top' could not be built, so runs .*CXX is 'no-such",
+        ):
             run(device, 10)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -157,7 +160,9 @@ def test_a_build_that_cannot_begin_is_a_warning(
 ) -> None:
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     with simulated(kernel(channels=2), manifest(2)) as device:
-        with pytest.warns(UserWarning, match=r"^no optimised simulator of 'top' .*No such file"):
+        with pytest.warns(
+            UserWarning, match=r"^the optimised simulator of 'top' could not be built.*No such file"
+        ):
             run(device, 10)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -170,7 +175,7 @@ def test_a_library_that_is_gone_is_not_built_in_the_middle_of_a_run(kernel: Call
         built(device)
         for file in verilator.cache_folder().glob("*.so"):
             file.unlink()
-        with pytest.warns(UserWarning, match=r"it is not in the cache any more$"):
+        with pytest.warns(UserWarning, match=r"the built simulator is no longer in the cache$"):
             run(device, 10)
     assert [*verilator.cache_folder().glob("*.so")] == []
 

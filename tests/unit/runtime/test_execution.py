@@ -245,7 +245,7 @@ def test_number_of_inputs(execution):
             "timeout",
             DeviceTimeoutError,
             "the run ended with an error after 1234 cycles: no token and no beat moved any more; "
-            "memory at work: m_axi_gmem0\n"
+            "memory ports at work: m_axi_gmem0\n"
             "  0 descriptors sent, 0 completions awaited\n"
             "  x -> sum: waits, 5 of 16 tokens\n"
             "  sum -> y: full, 8 of 8 tokens",
@@ -258,7 +258,7 @@ def test_number_of_inputs(execution):
         (
             "silent",
             DeviceError,
-            "the run left no status block (error register: 4, detail 0x1): after an error the memory at "
+            "the run wrote no status block (error register: 4, detail 0x1): after an error the memory at "
             "m_axi_gmem0 did not drain: "
             f"status block starts with 0x00000000, not {STATUS_MAGIC:#010x}",
         ),
@@ -270,13 +270,14 @@ def test_number_of_inputs(execution):
         (
             "late",
             DeviceTimeoutError,
-            "not done: its status block says that it ended well after 1234 cycles; no done was seen",
+            "not done: its status block says that it ended without an error after 1234 cycles, but the host "
+            "never saw it done",
         ),
         (
             "late and hung",
             DeviceTimeoutError,
-            "not done: its status block is there: the run ended with an error after 1234 cycles: no token "
-            "and no beat moved any more; memory at work: m_axi_gmem0\n"
+            "not done: it has written its status block: the run ended with an error after 1234 cycles: no "
+            "token and no beat moved any more; memory ports at work: m_axi_gmem0\n"
             "  0 descriptors sent, 0 completions awaited\n"
             "  x -> sum: waits, 5 of 16 tokens\n"
             "  sum -> y: full, 8 of 8 tokens",
@@ -284,8 +285,8 @@ def test_number_of_inputs(execution):
         (
             "late and silent",
             DeviceTimeoutError,
-            "not done: it has written no status block yet; the hardware ends a run in which nothing moves "
-            "for 1048576 cycles (0.0035 s at 300 MHz)",
+            "not done: the run has not written a status block yet; the hardware ends a run in which nothing "
+            "moves for 1048576 cycles (0.0035 s at 300 MHz)",
         ),
     ],
 )
@@ -307,7 +308,8 @@ def test_what_is_no_number_of_the_format(execution):
     with pytest.raises(DeviceError) as error:
         execution.run(x, BIAS_VALUES)
     assert str(error.value) == (
-        "the device has left no f24 in buffer 'y': np.float32(-6.0000005) is not a number of f24"
+        "the device wrote values to buffer 'y' that are not f24: np.float32(-6.0000005) is not a number of "
+        "f24"
     )
     assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all()
 

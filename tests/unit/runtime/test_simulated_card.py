@@ -151,7 +151,9 @@ def test_a_kernel_that_rests_takes_no_time(tmp_path: Path) -> None:
 def test_banks() -> None:
     banks, owners = CardMemory(2, 1 << 16), [OnSimulator() for _ in range(3)]
     assert banks.take(owners[0], 1) == 1 and banks.take(owners[1], 1) == 0
-    with pytest.raises(DeviceError, match=r"^the card has 2 memory channels, and each has a master: no room"):
+    with pytest.raises(
+        DeviceError, match=r"^the card has no free memory channel for the kernel: 2 of 2 are taken$"
+    ):
         banks.take(owners[2], 0)
     banks.leave(owners[0])
     assert banks.take(owners[2], 0) == 1
@@ -162,9 +164,9 @@ def test_banks() -> None:
     del low
     assert banks.allocate(1, 4096).address == 1 << 16
     for address, size, message in (
-        (0x1020, 64, r"^a buffer at 0x1020 is unaligned; beats have 64 bytes$"),
-        (1 << 17, 64, r"^no channel holds 64 bytes at 0x20000$"),
-        (0, 1 << 17, r"^no channel holds 131072 bytes at 0x0$"),
+        (0x1020, 64, r"^buffer address 0x1020 is not a multiple of 64 bytes$"),
+        (1 << 17, 64, r"^no memory channel has 64 bytes at 0x20000$"),
+        (0, 1 << 17, r"^no memory channel has 131072 bytes at 0x0$"),
     ):
         with pytest.raises(DeviceError, match=message):
             banks.place(address, size)
@@ -179,7 +181,9 @@ def test_what_is_not_on_the_card(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"^buffer 'weights_0' needs \d+ bytes; \d+ are given$"):
             one.adopt("weights_0", one.allocate("status"))
         other = replace(manifest, board=replace(manifest.board, name="other"))
-        with pytest.raises(DeviceError, match=r"is of board 'other', the card is of board 'u55c'$"):
+        with pytest.raises(
+            DeviceError, match=r"is compiled for board 'other', but the card is board 'u55c'$"
+        ):
             simulated(folder, other, card=one.card)
 
 

@@ -174,9 +174,9 @@ def test_late_and_lost_responses(kernel):
     ("given", "message"),
     [
         (("slow",), "kind of a fault is 'slow'; SLVERR, DECERR, late, never are allowed"),
-        (("late",), "0 cycles of a fault 'late'; only one that is late has some"),
-        (("DECERR", 3), "3 cycles of a fault 'DECERR'; only one that is late has some"),
-        (("never", 0, False, False), "a fault that meets neither reads nor writes is none"),
+        (("late",), "cycles of a fault 'late' are 0; a late fault needs 1 or more, others take 0"),
+        (("DECERR", 3), "cycles of a fault 'DECERR' are 3; a late fault needs 1 or more, others take 0"),
+        (("never", 0, False, False), "a fault must affect reads or writes"),
     ],
 )
 def test_faults_that_are_none(given, message):

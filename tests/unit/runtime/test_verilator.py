@@ -177,7 +177,7 @@ def test_no_compiler(kernel, monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(MissingToolError) as error:
         build(kernel())
-    assert str(error.value) == "simulation needs a C++ compiler and finds none: apt-get install g++"
+    assert str(error.value) == "simulation needs a C++ compiler, and none is on PATH: apt-get install g++"
 
 
 def test_no_verilator(kernel, monkeypatch):

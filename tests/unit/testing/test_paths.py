@@ -169,4 +169,4 @@ def test_a_loop_and_an_unknown_cell_are_errors() -> None:
     n.cell("RAMB36E1", "x", I="a")
     with pytest.raises(ValueError) as error:
         n.deepest("x")
-    assert str(error.value) == "cell RAMB36E1_0 is of type RAMB36E1, which this count does not know"
+    assert str(error.value) == "cell RAMB36E1_0 has the type RAMB36E1, which has no known number of levels"

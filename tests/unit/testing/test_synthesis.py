@@ -145,4 +145,4 @@ def test_what_is_promised_and_is_not_so():
     assert head == "AdderParams(lut=200, ff=100)"
     assert re.fullmatch(r"  lut: 200 promised, 6[45] found \(\+2\d\d%\)", lut)
     assert ff == "  ff: 100 promised, 193 found (-48%)"
-    assert re.fullmatch(r"  a path of 2 LUT levels, 1 are allowed: register_.* -> o\[\d+\]\.D", path)
+    assert re.fullmatch(r"  a path has 2 LUT levels; 1 are allowed: register_.* -> o\[\d+\]\.D", path)

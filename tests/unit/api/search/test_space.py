@@ -66,7 +66,7 @@ def test_points_that_cannot_be_built_say_why() -> None:
     found = one.evaluate({"policy": "shared", "n_lanes": 4})
     assert not found.feasible or found.dsps > 0
     large = {"policy": "shared", "n_lanes": 4, "multipliers": 128}
-    assert "an engine of 256 multipliers" in one.bound(large, {})
+    assert "the engine has 256 multipliers" in one.bound(large, {})
     assert "memory alone" in one.bound({}, {"tokens/s": 1e12})
     assert one.bound({}, {"tokens/s": 1.0}) == "" == one.bound({}, {"luts": 1.0})
 
@@ -76,7 +76,7 @@ def test_rows_that_the_user_asks_for() -> None:
     one = _again(config=replace(BUDGETS, policy="shared", n_lanes=64, multipliers=None))
     assert one.config_of(one.default).multipliers is None
     assert one.bound(one.default, {}) == "" == one.evaluate(one.default).why
-    assert "an engine of 4096 multipliers, the budget is 512" in one.bound({"multipliers": 512}, {})
+    assert "the engine has 4096 multipliers; the budget is 512" in one.bound({"multipliers": 512}, {})
     assert "CompileConfig.multipliers is 512: 3584 too few" in one.evaluate({"multipliers": 512}).why
 
 
@@ -111,7 +111,7 @@ def test_what_cannot_be() -> None:
             lambda: one.config_of({"multipliers": 77}),
             "factor 'multipliers' has no value 77; multipliers",
         ),
-        (lambda: _again(only={"policy": ()}), "the space is empty: no value is left of factor 'policy'"),
+        (lambda: _again(only={"policy": ()}), "the space is empty: factor 'policy' has no value left"),
         (lambda: _again(only={columns: (3,)}), f"factor '{columns}' has no value 3"),
         (lambda: _again(config=replace(BUDGETS, fixed=twice)), "CompileConfig.fixed gives"),
         (lambda: _again(config=replace(BUDGETS, cache_channels=2)), "CompileConfig.cache_channels is 2; "),

@@ -214,7 +214,7 @@ def test_processes_share_a_study_in_a_database_and_one_is_killed() -> None:
         assert len(done) >= 12 and len({trial.number for trial in done}) == len(done)
         resumed = Study(small_space(), storage=url)
         assert resumed.points == len(done) and resumed.front(exact=False)
-        with pytest.raises(ValueError, match="a study 'module' of another objectives"):
+        with pytest.raises(ValueError, match="a study 'module' with other objectives: give"):
             Study(small_space(), ("luts",), storage=url)
 
 
@@ -235,7 +235,7 @@ def test_storages_that_cannot_be_used(tmp_path: Path) -> None:
     Study(one, storage=place)
     with sqlite3.connect(tmp_path / "base") as base:
         base.execute("update alembic_version set version_num = 'v9.9.9.z'")
-    with pytest.raises(StorageError, match="is of another release"):
+    with pytest.raises(StorageError, match="was written by another release of Optuna"):
         Study(one, storage=place)
 
 
@@ -264,7 +264,7 @@ def test_what_a_storage_tells(tmp_path: Path) -> None:
     assert str(told).startswith("study mine: 8 points, ")
     Study(one, storage=place, name="other")
     for name, message in (
-        (None, "has mine, other; say which one is wanted"),
+        (None, "has mine, other; give the name of a study"),
         ("none", "has mine, other; it has no study 'none'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -273,7 +273,7 @@ def test_what_a_storage_tells(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="there is no file"):
             read_study(nowhere)
     optuna.create_study(storage=f"sqlite:///{tmp_path}/foreign", study_name="foreign")
-    with pytest.raises(ValueError, match="'foreign' is not one of `streamgen explore`"):
+    with pytest.raises(ValueError, match="'foreign' was not created by `streamgen explore`"):
         read_study(f"sqlite:///{tmp_path}/foreign")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["base", "foreign"]
 
@@ -283,13 +283,13 @@ def test_bad_studies() -> None:
     for arguments, message in (
         ({"objectives": ("speed",)}, "objective is 'speed'; tokens/s, first-token, luts, energy are allowed"),
         ({"objectives": ()}, "objective is ''; tokens/s, first-token, luts, energy are allowed"),
-        ({"objectives": ("luts", "luts")}, "objectives luts, luts name one twice"),
+        ({"objectives": ("luts", "luts")}, "objectives are luts, luts; each may be named only once"),
         ({"sampler": "random"}, "sampler is 'random'; tpe, nsga2 are allowed"),
     ):
         with pytest.raises(ValueError) as caught:
             Study(one, **arguments)  # type: ignore[arg-type]
         assert str(caught.value) == message
-    with pytest.raises(ValueError, match="trials is 0; at least 1 is allowed"):
+    with pytest.raises(ValueError, match="trials is 0; at least 1 is needed"):
         Study(one).run(0)
 
 
@@ -306,7 +306,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["explore", MLP, "--trials=6", "--workers=2", f"--plot={page}", storage, *options]
     assert cli.main(asked) == 0
     text = capsys.readouterr().out
-    assert "tokens/s" in text and "as `streamgen estimate` has them" in text
+    assert "tokens/s" in text and "are those of `streamgen estimate`" in text
     assert "plotly" in page.read_text() and page.stat().st_size > 1 << 20  # the library is in it
     assert (
         cli.main(["explore", MLP, "--trials=3", "--json", "--rough", "--only=policy=spatial", *options]) == 0
@@ -350,7 +350,7 @@ def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
         (["--trials=2", "--objective=speed"], "--objective is 'speed'; tokens/s, first-token, luts, energy"),
         (["--trials=2", "--max-tokens=0"], "--max-tokens is 0; allowed is 1 to 2^24"),
         (["--trials=2", "--only=policy"], "is not of the form FACTOR=VALUES"),
-        (["--trials=2", "--only=policy="], "the space is empty: no value is left of factor 'policy'"),
+        (["--trials=2", "--only=policy="], "the space is empty: factor 'policy' has no value left"),
         (["--trials=2", "--plot=no/such/folder/x.html"], "for the plot"),
         (["--trials=2", "--storage=sqlite:////no/such/folder/base"], "cannot be used"),
         (["--trials=2", "--converter-bits=1"], "alone needs converters"),
