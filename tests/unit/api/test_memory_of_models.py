@@ -54,8 +54,8 @@ def test_a_table_of_embeddings_that_no_channel_holds() -> None:
 
 
 def test_a_table_that_is_to_have_24_bits() -> None:
-    found = _refused(random_decoder(**SIZES), 1 << 20, formats={"embedding": "f24"})
-    assert found[2:] == [
+    refusal = _refused(random_decoder(**SIZES), 1 << 20, formats={"embedding": "f24"})
+    assert refusal[2:] == [
         "embedding  f24     4,100          256  1,049,600    1,024",
         "What would help: formats={'embedding': 'w8'}",
     ]

@@ -127,9 +127,9 @@ def test_random_integers_fill_their_format() -> None:
                itensor=f"itensor<1x32x{name}, iter_space: [64]*[1], iter_map: (d0)->(d0,0)>", tile_loop=0)
         for name in ("i4", "u3")
     ]  # fmt: skip
-    one, two = random_inputs(infos, 50, seed=0)
-    assert one.shape == two.shape == (50, 32)
-    assert (one.min(), one.max(), two.min(), two.max()) == (-8, 7, 0, 7)
+    first, second = random_inputs(infos, 50, seed=0)
+    assert first.shape == second.shape == (50, 32)
+    assert (first.min(), first.max(), second.min(), second.max()) == (-8, 7, 0, 7)
 
 
 def test_report(call: Call, folder: Path) -> None:
@@ -266,7 +266,7 @@ def test_help_fits_a_screen(call: Call, name: str | None, monkeypatch: pytest.Mo
     options = {str(option.name): option for _, some in grouped(command) for option in some}
     assert {*common} <= options.keys()
     shown = {word for line in lines for word in re.findall(r"^  (?:-\w, )?(--[\w-]+)", line)}
-    assert shown == {max(options[one].opts, key=len) for one in common} | {"--help"}
+    assert shown == {max(options[parameter].opts, key=len) for parameter in common} | {"--help"}
     assert (lines[-1] == f"More options: streamgen {name} --help-all") == (len(options) > len(common))
 
 
@@ -275,10 +275,10 @@ def test_help_all_shows_every_option_once(call: Call, name: str) -> None:
     code, out, _ = call(name, "--help-all")
     assert code == 0
     shown = re.findall(r"^  (?:-\w, )?(--[\w-]+)", out, re.MULTILINE)
-    options = [one for one in cli.streamgen.commands[name].params if isinstance(one, click.Option)]
-    expected = [max(one.opts, key=len) for one in options if not one.hidden]
+    options = [option for option in cli.streamgen.commands[name].params if isinstance(option, click.Option)]
+    expected = [max(option.opts, key=len) for option in options if not option.hidden]
     assert len(shown) == len({*shown}) and {*shown} >= {"--help", "--help-all"}
-    missing = [one for one in expected if not re.search(rf"^  .*{one}\b", out, re.MULTILINE)]
+    missing = [option for option in expected if not re.search(rf"^  .*{option}\b", out, re.MULTILINE)]
     assert missing == [] and len(shown) == len(expected) + 2
 
 
@@ -377,8 +377,8 @@ def _examples() -> list[str]:
     documents = [root / "README.md", *sorted(root.glob("docs/guide/*.md")), root / "examples/mlp.py"]
     texts = [path.read_text() for path in documents]
     texts += [command.help or "" for command in (cli.streamgen, *cli.streamgen.commands.values())]
-    found = [re.split(r"\s{2,}", line.strip())[0] for text in texts for line in text.splitlines()]
-    return sorted({line for line in found if re.match(r"streamgen (compile|simulate|report) ", line)})
+    commands = [re.split(r"\s{2,}", line.strip())[0] for text in texts for line in text.splitlines()]
+    return sorted({line for line in commands if re.match(r"streamgen (compile|simulate|report) ", line)})
 
 
 @pytest.mark.parametrize("line", _examples())

@@ -145,8 +145,8 @@ def test_rows_of_what_cannot_be_estimated(folder: Path, capsys: pytest.CaptureFi
     assert rows[0][3].startswith("'nowhere' is not a folder, a GGUF file, a config.json or")
     assert rows[3][3] == "code.py has no function 'none'"
     assert cli.main([*given, "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found[3] == {
+    values = json.loads(capsys.readouterr().out)
+    assert values[3] == {
         "name": "code.py:none",
         "board": "u280",
         "clock_mhz": 300.0,

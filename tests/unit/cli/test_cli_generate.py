@@ -38,9 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(folder: Path) -> Iterator[LanguageModel]:
-    found = opened_model(folder)
-    yield found
-    found.close()
+    opened_folder = opened_model(folder)
+    yield opened_folder
+    opened_folder.close()
 
 
 @pytest.fixture
@@ -51,15 +51,15 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def changed(folder: Path, place: Path, **notes: Any) -> Path:
     """A copy with other notes."""
     copy = Path(shutil.copytree(folder, place))
-    found = json.loads((copy / "model.json").read_text()) | notes
-    (copy / "model.json").write_text(json.dumps(found))
+    fields = json.loads((copy / "model.json").read_text()) | notes
+    (copy / "model.json").write_text(json.dumps(fields))
     return copy
 
 
 def costs(what: str, passes: list[Pass], model: LanguageModel) -> str:
     """A line of costs: 300 MHz, and every channel moves 64 bytes in so many cycles of so many."""
-    tokens, cycles = sum(one.tokens for one in passes), sum(one.cycles for one in passes)
-    moved = sum(one.bytes or 0 for one in passes)
+    tokens, cycles = sum(run.tokens for run in passes), sum(run.cycles for run in passes)
+    moved = sum(run.bytes or 0 for run in passes)
     memory = model.manifest.memory
     most = TINY.channels * 64 * cycles * memory.beats / memory.cycles
     return (
@@ -78,7 +78,7 @@ def test_greedy_text_and_costs(call: Call, folder: Path, opened: LanguageModel) 
     before = len(device.passes)
     list(opened.generate(PROMPT, 5))
     passes = device.passes[before:]
-    assert [one.tokens for one in passes] == [4, 2, 1, 1, 1, 1]
+    assert [run.tokens for run in passes] == [4, 2, 1, 1, 1, 1]
     assert out.splitlines() == [
         PROMPT + golden_text(5),
         costs("prompt", passes[:2], opened),
@@ -92,14 +92,14 @@ def test_costs_are_those_of_the_weights(call: Call, folder: Path) -> None:
     code, out, err = call(folder, "--prompt", PROMPT[:4], "--max-new-tokens", 1)
     assert (code, err) == (0, "")
     _, line = out.splitlines()
-    found = re.fullmatch(
+    cost = re.fullmatch(
         r"prompt: 4 tokens in 1 pass, .* ([\d.]+) kB a token, (\d+)% of the memory limit", line
     )
-    assert found is not None and 0 < int(found[2]) < 100
+    assert cost is not None and 0 < int(cost[2]) < 100
     matmuls = {path: o.op.weight.size for path, o in tiny_decoder().walk() if isinstance(o.op, Linear)}
     head = matmuls.pop("logits")
     images = sum(file.stat().st_size for file in folder.glob("weights_*.bin"))
-    assert sum(matmuls.values()) / 2 + head < 4e3 * float(found[1]) < 1.2 * images
+    assert sum(matmuls.values()) / 2 + head < 4e3 * float(cost[1]) < 1.2 * images
 
 
 def test_weights_are_read_back(call: Call, folder: Path) -> None:

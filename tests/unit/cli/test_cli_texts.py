@@ -26,9 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(folder: Path) -> Iterator[LanguageModel]:
-    found = opened_model(folder)
-    yield found
-    found.close()
+    opened_folder = opened_model(folder)
+    yield opened_folder
+    opened_folder.close()
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def test_stop_texts(call: Call, folder: Path) -> None:
     for place in ("golden", "simulator"):
         arguments = ("--max-new-tokens", 8, "--stop", "nowhere", "--stop", stop, "--on", place, "--json")
         code, out, err = call(folder, "-p", PROMPT, *arguments)
-        found = json.loads(out)
-        assert (code, err, found["text"]) == (0, "", text[: text.index(stop)])
-        assert (found["ended"], found["on"]) == ("stop", place)
-        assert len(found["ids"]) == text.index(stop) + len(stop)
+        printed = json.loads(out)
+        assert (code, err, printed["text"]) == (0, "", text[: text.index(stop)])
+        assert (printed["ended"], printed["on"]) == ("stop", place)
+        assert len(printed["ids"]) == text.index(stop) + len(stop)
     model = tiny_accelerator()
     written = model.generate(PROMPT, 8, stop=[stop], golden=True)
     assert "".join(map(str, written)) == text[: text.index(stop)]
@@ -86,22 +86,22 @@ def test_stop_texts(call: Call, folder: Path) -> None:
 
 def test_json_and_quiet(call: Call, folder: Path, opened: LanguageModel) -> None:
     code, out, err = call(folder, "-p", PROMPT, "--max-new-tokens", 4, "--json", "--compare")
-    found = json.loads(out)
+    printed = json.loads(out)
     assert (code, err) == (0, "")
-    assert found.keys() == {"prompt", "text", "ids", "ended", "on", "costs"}
-    assert (found["prompt"], found["text"], found["ended"]) == (PROMPT, golden_text(4), "length")
-    assert WORDS.decode(found["ids"]) == golden_text(4)
+    assert printed.keys() == {"prompt", "text", "ids", "ended", "on", "costs"}
+    assert (printed["prompt"], printed["text"], printed["ended"]) == (PROMPT, golden_text(4), "length")
+    assert WORDS.decode(printed["ids"]) == golden_text(4)
     device = opened.device()
     before = len(device.passes)
     list(opened.generate(PROMPT, 4))
     passes = device.passes[before:]
-    assert [part["cycles"] for part in found["costs"]] == [
-        sum(one.cycles for one in passes[:2]),
-        sum(one.cycles for one in passes[2:]),
+    assert [part["cycles"] for part in printed["costs"]] == [
+        sum(run.cycles for run in passes[:2]),
+        sum(run.cycles for run in passes[2:]),
     ]
-    assert [part["bytes"] for part in found["costs"]] == [
-        sum(one.bytes or 0 for one in passes[:2]),
-        sum(one.bytes or 0 for one in passes[2:]),
+    assert [part["bytes"] for part in printed["costs"]] == [
+        sum(run.bytes or 0 for run in passes[:2]),
+        sum(run.bytes or 0 for run in passes[2:]),
     ]
     assert call(folder, "-p", PROMPT, "--max-new-tokens", 4, "--quiet") == (0, f"{golden_text(4)}\n", "")
 

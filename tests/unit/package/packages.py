@@ -53,10 +53,10 @@ def banks_of(folder: Path, kernel: str | None = None) -> dict[str, str]:
     """The memory bank of each port of a kernel, or of its arguments, as the configuration of the linker of a
     package connects them. kernel: by default its only one."""
     lines = (folder / "link.cfg").read_text().splitlines()
-    made = [line.removeprefix("nk=").split(":") for line in lines if line.startswith("nk=")]
-    units = {name: unit for name, count, unit in made if count == "1"}
-    assert len(units) == len(made) and (kernel is not None or len(units) == 1)
-    unit = f"{units[kernel or made[0][0]]}."
+    kernels = [line.removeprefix("nk=").split(":") for line in lines if line.startswith("nk=")]
+    units = {name: unit for name, count, unit in kernels if count == "1"}
+    assert len(units) == len(kernels) and (kernel is not None or len(units) == 1)
+    unit = f"{units[kernel or kernels[0][0]]}."
     ports = [line.removeprefix("sp=").split(":") for line in lines if line.startswith("sp=")]
     assert all(port.partition(".")[0] in units.values() for port, _ in ports)
     return {port.removeprefix(unit): bank for port, bank in ports if port.startswith(unit)}
@@ -75,7 +75,7 @@ def _read_texts(top: str, texts: tuple[str, ...]) -> tuple[dict[str, int], froze
             file.write_text(text)
         read = "read_verilog -sv " + " ".join(map(str, files))
         check = (f"hierarchy -check -top {top}", "proc", "check -assert", f"select {top}")
-        found = run_yosys("", read, *check, writer="write_json -selected")
-    module = json.loads(found)["modules"][top]
+        netlist = run_yosys("", read, *check, writer="write_json -selected")
+    module = json.loads(netlist)["modules"][top]
     pins = {name: len(pin["bits"]) for name, pin in module["ports"].items()}
     return pins, frozenset(name for name, cell in module["cells"].items() if not cell["type"].startswith("$"))

@@ -137,8 +137,8 @@ def copied(folder: Path, target: Path) -> Path:
 def test_the_files(written: Path, packaged: Path) -> None:
     manifest = manifest_of(packaged)
     kept = {"design.v", "manifest.json", "weights_0.bin"}
-    made = {"Makefile", "README.md", "card.json", "host.py", "kernel.xml", "link.cfg", "package.tcl"}
-    assert set(contents(packaged)) == kept | made
+    files = {"Makefile", "README.md", "card.json", "host.py", "kernel.xml", "link.cfg", "package.tcl"}
+    assert set(contents(packaged)) == kept | files
     assert all((packaged / name).read_bytes() == (written / name).read_bytes() for name in kept)
     assert (packaged / "link.cfg").read_text().splitlines() == [
         "platform=xilinx_u55c_gen3x16_xdma_3_202210_1",
@@ -201,8 +201,8 @@ def test_the_script(packaged: Path, tmp_path: Path, vivado: dict) -> None:
     assert run.files == [folder / "design.v"] and run.constraints == []
     for argument in manifest.arguments:
         bits = 64 if argument.kind == "pointer" else 32
-        found = {"address_offset": f"{argument.offset:#05x}", "size": str(bits)}
-        assert run.register(argument.name) == found
+        expected = {"address_offset": f"{argument.offset:#05x}", "size": str(bits)}
+        assert run.register(argument.name) == expected
     control = ("CTRL", "GIER", "IP_IER", "IP_ISR")
     assert [int(run.register(name)["address_offset"], 0) for name in control] == [0, 4, 8, 12]
     assert run.properties["parameter:weights_0"] == {"value": "m_axi_gmem0"}
@@ -227,7 +227,7 @@ def test_a_script_without_a_line_is_refused(packaged: Path, tmp_path: Path, line
     folder = copied(packaged, tmp_path / "card")
     script = folder / "package.tcl"
     text = re.sub(r" \\\n\s*", " ", script.read_text())
-    kept = [one for one in text.splitlines() if not one.startswith(line)]
+    kept = [other for other in text.splitlines() if not other.startswith(line)]
     assert len(kept) == len(text.splitlines()) - 1
     script.write_text("\n".join(kept))
     if line in ("interface ap_clk", "package_xo"):  # Vivado does the first by itself
@@ -330,7 +330,7 @@ def test_several_kernels(written: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     card = Card.read(folder)
     assert card.name == "card" and card.models == ("mlp", "tiny")
-    assert [one.name for one in card.kernels] == ["mlp_0", "mlp_1", "mlp_2", "tiny"]
+    assert [kernel.name for kernel in card.kernels] == ["mlp_0", "mlp_1", "mlp_2", "tiny"]
     for kernel in card.kernels:
         check_kernel_xml(folder / kernel.folder)
         check_verilog(folder / kernel.folder)
@@ -339,11 +339,11 @@ def test_several_kernels(written: Path, tmp_path: Path) -> None:
         banks = {name: named.get(name, named.get("m_axi_gmem0")) for name in kernel.banks}
         assert banks == {name: f"HBM[{bank}]" for name, bank in kernel.banks.items()}
     first, second, third, alone = (kernel.banks for kernel in card.kernels)
-    assert [set(one.values()) for one in (first, second, third, alone)] == [{0}, {0, 1}, {1, 2}, {3}]
+    assert [set(banks.values()) for banks in (first, second, third, alone)] == [{0}, {0, 1}, {1, 2}, {3}]
     assert (first["m_0"], second["m_0"], second["m_2"], third["m_2"]) == (0, 0, 1, 1)
     lines = (folder / "link.cfg").read_text().splitlines()
     assert [line for line in lines if line.startswith("nk=")] == [
-        f"nk={one.name}:1:{one.name}_1" for one in card.kernels
+        f"nk={kernel.name}:1:{kernel.name}_1" for kernel in card.kernels
     ]
     make = (folder / "Makefile").read_text()
     objects = (

@@ -47,9 +47,9 @@ def tools(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ins
 
 def built(written: Path, target: Path, progress: Callable[[str], None] = lambda message: None) -> Path:
     """Package and build."""
-    found = find_tools(U55C)
-    assert found is not None
-    return build(package(written, target), found, progress)
+    installed = find_tools(U55C)
+    assert installed is not None
+    return build(package(written, target), installed, progress)
 
 
 def test_both_are_run(written: Path, tmp_path: Path, tools: Install) -> None:
@@ -194,10 +194,10 @@ def test_what_vivado_refuses_is_shown(written: Path, tmp_path: Path, tools: Inst
     folder = package(written, tmp_path / "card")
     script = folder / "package.tcl"
     script.write_text(script.read_text().replace("set masters {m_axi_gmem0}", "set masters {}"))
-    found = find_tools(U55C)
-    assert found is not None
+    installed = find_tools(U55C)
+    assert installed is not None
     with pytest.raises(ToolError, match=r"interface m_axi_gmem0 has no clock\n.*vivado\.log$"):
-        build(folder, found)
+        build(folder, installed)
 
 
 def test_an_interruption_ends_what_was_started(written: Path, tmp_path: Path, tools: Install) -> None:

@@ -66,9 +66,9 @@ def _package(arguments: list[str], pins: dict[str, int]) -> None:
     *options, script = arguments
     assert options == ["-mode", "batch", "-nojournal", "-nolog", "-source"], arguments
     assert Path(script).name == "package.tcl", arguments
-    made = Vivado(pins)
-    made.source(Path.cwd() / script)
-    print(f"INFO: [Vivado 12-12407] wrote {made.xo}")
+    vivado = Vivado(pins)
+    vivado.source(Path.cwd() / script)
+    print(f"INFO: [Vivado 12-12407] wrote {vivado.xo}")
 
 
 def _link(arguments: list[str]) -> None:

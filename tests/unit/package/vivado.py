@@ -69,9 +69,9 @@ class Vivado:
     def _guarded(self, name: str, command: Callable[[list[str]], Any]) -> Callable[..., Any]:
         def call(*arguments: str) -> Any:
             try:
-                found = command(list(arguments))
+                result = command(list(arguments))
                 self.done.append(name)
-                return "" if found is None else found
+                return "" if result is None else result
             except Exception as error:
                 self._problem = self._problem or error
                 raise
@@ -109,9 +109,9 @@ class Vivado:
 
     def _require(self, command: str, *before: str) -> None:
         done = {name.removeprefix("ipx::") for name in self.done}
-        for one in before:
-            if one not in done:
-                raise RefusedError(f"{command} before {one}")
+        for earlier in before:
+            if earlier not in done:
+                raise RefusedError(f"{command} before {earlier}")
         if "close_project" in done and command != "package_xo":
             raise RefusedError(f"{command} without a project")
 
@@ -187,13 +187,13 @@ class Vivado:
         _, (name, value, objects) = self._parsed("set_property", given, "", "", (3, 3))
         if not objects:
             raise RefusedError(f"set_property {name} of nothing")
-        if {"update_checksums", "save_core"} & {one.removeprefix("ipx::") for one in self.done}:
+        if {"update_checksums", "save_core"} & {step.removeprefix("ipx::") for step in self.done}:
             raise RefusedError(f"set_property {name} after the checksums")
-        for one in self._tcl.splitlist(objects):
-            kind = one.partition(":")[0]
+        for item in self._tcl.splitlist(objects):
+            kind = item.partition(":")[0]
             if name not in PROPERTIES.get(kind, ()):
-                raise RefusedError(f"{one} has no property {name}")
-            self.properties.setdefault(one, {})[name] = value
+                raise RefusedError(f"{item} has no property {name}")
+            self.properties.setdefault(item, {})[name] = value
 
     def _get_property(self, given: list[str]) -> str:
         _, (name, one) = self._parsed("get_property", given, "", "", (2, 2))
@@ -238,13 +238,13 @@ class Vivado:
         return tuple(f"port:{pin}" for pin in self.pins if pin.startswith(pattern[:-1]))
 
     def _of(self, kind: str) -> list[str]:
-        return [one.partition(":")[2] for one in self.properties if one.startswith(f"{kind}:")]
+        return [key.partition(":")[2] for key in self.properties if key.startswith(f"{kind}:")]
 
     def _get(self, kind: str, given: list[str], known: Any, parent: str) -> tuple[str, ...]:
         options, (name,) = self._parsed(f"get of {kind}", given, "quiet", "of_objects", (1, 1))
         if not options.get("of_objects", "").startswith(parent):
             raise RefusedError(f"{kind} {name} of {options.get('of_objects')!r}")
-        return tuple(f"{kind}:{one}" for one in known if name in ("*", one))
+        return tuple(f"{kind}:{item}" for item in known if name in ("*", item))
 
     def _add(self, kind: str, given: list[str], parent: str) -> str:
         self._require(f"add of {kind}", "package_project")
@@ -351,13 +351,13 @@ class Vivado:
 
 def cells_of(constraints: Path) -> dict[str, str]:
     """The SLR of each cell that a file of constraints names; RefusedError for other commands."""
-    tcl, found = tkinter.Tcl(), {}
+    tcl, placed = tkinter.Tcl(), {}
 
     def set_property(name: str, slr: str, cells: str) -> None:
         assert name == "USER_SLR_ASSIGNMENT"
         for cell in tcl.splitlist(cells):
-            assert cell not in found
-            found[cell] = slr
+            assert cell not in placed
+            placed[cell] = slr
 
     tcl.tk.createcommand("set_property", set_property)
     tcl.tk.createcommand("get_cells", lambda names: tcl.splitlist(names))
@@ -365,4 +365,4 @@ def cells_of(constraints: Path) -> dict[str, str]:
         tcl.eval(constraints.read_text())
     except tkinter.TclError as error:
         raise RefusedError(str(error)) from error
-    return found
+    return placed

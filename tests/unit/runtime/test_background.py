@@ -108,32 +108,32 @@ def test_a_text_goes_on() -> None:
     for k in range(6, 12):
         assert (session.last_logits(ids[k : k + 1]) == wanted[k]).all()
     assert quick and device.better is None
-    cycles = [one.cycles for one in model.device().passes]
+    cycles = [run.cycles for run in model.device().passes]
     model.close()
     session = model.session()
     for k in range(12):
         session.last_logits(ids[k : k + 1])
-    assert [one.cycles for one in model.device().passes] == cycles, "those of the optimised one alone"
+    assert [run.cycles for run in model.device().passes] == cycles, "those of the optimised one alone"
     model.close()
 
 
 @pytest.mark.campaign
 def test_kernels_of_a_card_keep_their_time(kernel: Callable[..., Path]) -> None:
     card = OnSimulator()
-    one, two = (card(kernel(channels=1, step=n), manifest(1)) for n in (1, 3))
-    with one, two:
+    first, second = (card(kernel(channels=1, step=n), manifest(1)) for n in (1, 3))
+    with first, second:
         for seed in range(2):
-            run(one, 20, seed)
-            run(two, 20, seed, step=3)
-        built(one)
-        before = two.time
-        run(one, 20, 2)
-        assert one.better is None and two.better is not None
-        assert one.time == two.time > before
-        built(two)
-        run(two, 20, 3, step=3)
-        run(one, 20, 3)
-        assert two.better is None and one.time == two.time
+            run(first, 20, seed)
+            run(second, 20, seed, step=3)
+        built(first)
+        before = second.time
+        run(first, 20, 2)
+        assert first.better is None and second.better is not None
+        assert first.time == second.time > before
+        built(second)
+        run(second, 20, 3, step=3)
+        run(first, 20, 3)
+        assert second.better is None and first.time == second.time
 
 
 def test_a_build_that_fails_is_a_warning(

@@ -359,7 +359,7 @@ def test_changed_files_are_refused(execution, name):
 )
 def test_buffers_that_are_none(written, change, message):
     """Said before anything is allocated, whoever wrote the manifest."""
-    buffers = tuple(replace(one, **change) if one.name == "x" else one for one in MANIFEST.buffers)
+    buffers = tuple(replace(info, **change) if info.name == "x" else info for info in MANIFEST.buffers)
     (written / "manifest.json").unlink()
     (written / "manifest.json").write_text(sealed(replace(MANIFEST, buffers=buffers), written).to_json())
     with pytest.raises(ValueError, match=re.escape(f"{written / 'manifest.json'}: buffer 'x'")) as caught:

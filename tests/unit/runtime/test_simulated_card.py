@@ -39,13 +39,13 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
 
 def work(execution: ChainExecution) -> list[list[tuple[int, int]]]:
     """Of each group the cycles of the card from which to which it has worked, run by run."""
-    found = []
+    results = []
     for group in execution.groups:
         assert isinstance(group.device, SimulatedDevice)
         ends = [status.cycles for status in group.statuses]
         starts = group.device.starts[-len(ends) :]
-        found.append([(start, start + cycles) for start, cycles in zip(starts, ends, strict=True)])
-    return found
+        results.append([(start, start + cycles) for start, cycles in zip(starts, ends, strict=True)])
+    return results
 
 
 @pytest.mark.slow
@@ -61,10 +61,10 @@ def test_groups_hand_on_and_overlap(copies: set[int]) -> None:
     handed = set()
     for name, pair in zip(BETWEEN, ((0, 1), (1, 2)), strict=True):
         for slot in range(4):
-            one, two = (devices[k].allocate(name, slot) for k in pair)
-            assert isinstance(one, SimulatedBuffer) and isinstance(two, SimulatedBuffer)
-            assert one.region is two.region
-            handed.add(one.address)
+            source, target = (devices[k].allocate(name, slot) for k in pair)
+            assert isinstance(source, SimulatedBuffer) and isinstance(target, SimulatedBuffer)
+            assert source.region is target.region
+            handed.add(source.address)
     assert len(handed) == 8 and not handed & copies
     first, second, third = work(execution)
     for k in range(5):
@@ -141,11 +141,11 @@ def test_two_models_share_a_card() -> None:
 def test_a_kernel_that_rests_takes_no_time(tmp_path: Path) -> None:
     """Time passes for kernels at work, and for who waits."""
     folder, card = tiny().write(tmp_path / "tiny"), OnSimulator()
-    one, two = (card(folder, tiny().manifest) for _ in range(2))
-    with one, two:
-        before = two.cycles
-        one.run(1000)
-        assert (two.cycles, one.time) == (before, two.time)
+    busy, resting = (card(folder, tiny().manifest) for _ in range(2))
+    with busy, resting:
+        before = resting.cycles
+        busy.run(1000)
+        assert (resting.cycles, busy.time) == (before, resting.time)
 
 
 def test_banks() -> None:
@@ -175,16 +175,16 @@ def test_banks() -> None:
 @pytest.mark.slow
 def test_what_is_not_on_the_card(tmp_path: Path) -> None:
     folder, manifest = tiny().write(tmp_path / "tiny"), tiny().manifest
-    with simulated(folder, manifest) as one, simulated(folder, manifest) as two:
+    with simulated(folder, manifest) as first, simulated(folder, manifest) as second:
         with pytest.raises(DeviceError, match=r"^buffer 'input' is not on the card of kernel 'tiny'$"):
-            two.adopt("input", one.allocate("input"))
+            second.adopt("input", first.allocate("input"))
         with pytest.raises(ValueError, match=r"^buffer 'weights_0' needs \d+ bytes; \d+ are given$"):
-            one.adopt("weights_0", one.allocate("status"))
+            first.adopt("weights_0", first.allocate("status"))
         other = replace(manifest, board=replace(manifest.board, name="other"))
         with pytest.raises(
             DeviceError, match=r"is compiled for board 'other', but the card is board 'u55c'$"
         ):
-            simulated(folder, other, card=one.card)
+            simulated(folder, other, card=first.card)
 
 
 def changed(accelerator: Accelerator, folder: Path, old: str, new: str) -> Path:

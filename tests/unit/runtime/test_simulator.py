@@ -48,10 +48,10 @@ def test_result(kernel, beats):
 
 
 def test_two_designs_side_by_side(kernel):
-    with open_kernel(kernel(channels=2), 2) as one, open_kernel(kernel(channels=2, step=3), 2) as three:
+    with open_kernel(kernel(channels=2), 2) as single, open_kernel(kernel(channels=2, step=3), 2) as triple:
         for seed in range(3):
-            run(one, 5, seed)
-            run(three, 5, seed, step=3)
+            run(single, 5, seed)
+            run(triple, 5, seed, step=3)
 
 
 @pytest.mark.parametrize("rate", [Fraction(1), Fraction(133, 192), Fraction(1, 3)])
@@ -114,7 +114,7 @@ def test_a_long_run_says_how_far_it_is(kernel, monkeypatch):
         numbers[len(first) : 2 * len(first)],
         numbers[2 * len(first) :],
     )
-    assert all(len(found) == 1 for found in once + longer)
+    assert all(len(line) == 1 for line in once + longer)
     assert [done for done, _ in again] == [done for (done,) in once] == sorted({done for (done,) in once})
     (goal,) = {goal for _, goal in again}
     assert once[-1][0] < goal < longer[-1][0]

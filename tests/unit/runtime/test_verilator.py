@@ -96,8 +96,8 @@ def test_headers_are_compiled_once(tmp_path, monkeypatch):
     header, used = compile_one()
     compiled = header.with_suffix(".h.gch")
     assert used.splitlines()[0] == f"! {compiled}"
-    made = compiled.stat().st_ino
-    assert compile_one()[0] == header and compiled.stat().st_ino == made
+    inode = compiled.stat().st_ino
+    assert compile_one()[0] == header and compiled.stat().st_ino == inode
     with compiled.open("r+b") as file:
         file.truncate(1000)
     monkeypatch.setattr(verilator, "_intact_preludes", set())  # as in a new process

@@ -28,9 +28,9 @@ def run(pytester: pytest.Pytester, *arguments: str) -> str:
 
 
 def drawn(output: str) -> str:
-    found = re.search(r"drawn \d+", output)
-    assert found is not None, output
-    return found[0]
+    match = re.search(r"drawn \d+", output)
+    assert match is not None, output
+    return match[0]
 
 
 def test_failure_prints_what_replays_it(pytester: pytest.Pytester) -> None:

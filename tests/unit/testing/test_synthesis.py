@@ -131,9 +131,9 @@ class AdderParams:
 
 @pytest.mark.slow
 def test_a_promise_within_a_fifth_holds():
-    found = check_resources(AdderParams(lut=70, ff=200))
-    assert (found.resources.ff, found.levels) == (193, 2)
-    assert check_resources(AdderParams(lut=58, ff=175), {"tokens": 3}) == found
+    synthesis = check_resources(AdderParams(lut=70, ff=200))
+    assert (synthesis.resources.ff, synthesis.levels) == (193, 2)
+    assert check_resources(AdderParams(lut=58, ff=175), {"tokens": 3}) == synthesis
 
 
 @pytest.mark.slow
