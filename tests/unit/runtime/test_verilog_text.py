@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamgen.base.errors import CheckpointError, StreamgenError
-from streamgen.runtime.verilator import package_folder, run_tool
+from streamgen.runtime.verilator import run_tool, verilator_program
 from streamgen.runtime.verilog_text import require_harmless
 
 COMMAND = '$system("touch hit")'
@@ -97,7 +97,7 @@ def test_what_verilator_reads_as_a_command_is_found(seed: int, tmp_path: Path) -
     """Random texts of comments, strings, names and directives around a command: when Verilator's preprocessor
     leaves it as code, we have refused the text."""
     draw, left = random.Random(seed), 0
-    verilator = str(package_folder() / "bin" / "verilator_bin")
+    verilator = verilator_program()
     taken = 0
     while taken < 150:
         text = "".join(draw.choices(PIECES, k=draw.randint(3, 14))) + "\n"
