@@ -113,7 +113,8 @@ class Space:
 
     @property
     def digest(self) -> str:
-        """A digest that is equal for spaces of equal models, budgets and factors."""
+        """A digest that is equal for spaces of equal models, budgets and factors. The texts of laws do not
+        count."""
         factors = [(factor.name, factor.values, factor.policies) for factor in self.factors]
         content = [str(self._graph), str(self.config), repr(self.config.fixed), *map(repr, factors)]
         return blake2b("\n".join(content).encode(), digest_size=16).hexdigest()

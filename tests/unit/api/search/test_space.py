@@ -35,6 +35,19 @@ def test_the_default_is_what_compile_takes() -> None:
 
 
 @pytest.mark.slow
+def test_a_digest_depends_on_values_and_not_on_texts() -> None:
+    """So a study of this space is found again when a law gets another wording."""
+    designs, digest = small_space(), small_space().digest
+    assert designs.digest == digest
+    designs.factors = tuple(replace(factor, law="other words") for factor in designs.factors)
+    assert designs.digest == digest
+    for change in ({"values": (1, 3)}, {"policies": ("shared",)}, {"name": "other"}):
+        first, *others = designs.factors
+        designs.factors = (replace(first, **change), *others)
+        assert designs.digest != digest, change
+        designs.factors = (first, *others)
+
+
 def test_exact_is_exact() -> None:
     designs = small_space()
     torch.manual_seed(0)
