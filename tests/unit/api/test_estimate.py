@@ -1,4 +1,4 @@
-"""Estimates: the resources that compile promises, the cycles that it predicts, from shapes alone."""
+"""Estimates: the resources of the compiled model and its predicted cycles, from shapes alone."""
 
 import json
 import re
@@ -62,12 +62,12 @@ def test_figures_are_those_of_the_compiled_model() -> None:
 
 @pytest.mark.slow
 def test_phases_are_those_of_a_profile() -> None:
-    """Cycles of each phase beside those that a simulation counts."""
+    """The cycles of each phase are near those that a simulation counts."""
     compiled = tiny_accelerator()
     (seen,) = compiled.profile(np.arange(4)).passes
-    (*_, found) = streamgen.estimate(tiny_decoder(), None, TINY).passes
-    assert [phase.name for phase in found.phases] == [phase.name for phase in seen.phases]
-    for predicted, other in zip(found.phases, seen.phases, strict=True):
+    (*_, largest) = streamgen.estimate(tiny_decoder(), None, TINY).passes
+    assert [phase.name for phase in largest.phases] == [phase.name for phase in seen.phases]
+    for predicted, other in zip(largest.phases, seen.phases, strict=True):
         assert predicted.walks == other.walks
         if not predicted.name.startswith(("last", "logits")):  # the profiled pass writes logits, too
             assert abs(predicted.cycles - other.cycles) <= 0.05 * seen.cycles, (predicted, other)
@@ -97,7 +97,7 @@ def test_networks_have_no_positions() -> None:
 
 @pytest.mark.slow
 def test_a_config_is_enough(tmp_path: Path) -> None:
-    """The figures of a model with weights; layers are traced twice and repeated."""
+    """The figures equal those of a model with weights. Layers are traced twice and repeated."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = CompileConfig(max_tokens=4, context=32, channels=2, n_lanes=2, lanes=2)
@@ -172,8 +172,8 @@ def test_bad_requests() -> None:
 def test_several_models_from_several_kinds_of_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A GGUF file, a folder of safetensors, its config.json alone and a module: a line of the table for each;
-    the figures are those of each by itself, and of one model the same from all of its files."""
+    """A GGUF file, a folder of safetensors, its config.json alone, and a module give a line of the table
+    each. The figures equal those of separate estimates, and all files of one model give the same figures."""
     model, folder, file = llama(), tmp_path / "folder", tmp_path / "file.gguf"
     model.save_pretrained(folder)
     gguf_file(file, model, {})
@@ -194,12 +194,12 @@ def test_several_models_from_several_kinds_of_files(
             assert found[what] == several[0][what], (source, what)
 
 
-def _without_times(found: dict[str, Any]) -> dict[str, Any]:
-    return {**found, "seconds": sorted(found["seconds"])}
+def _without_times(values: dict[str, Any]) -> dict[str, Any]:
+    return {**values, "seconds": sorted(values["seconds"])}
 
 
 def test_what_is_printed_of_memory_and_time() -> None:
-    """Bytes of every channel by what they are, as the buffers of the design have them; time by stage."""
+    """The bytes of every channel by kind equal those of the design's buffers; time is given by stage."""
     estimate = streamgen.estimate(tiny_decoder(), None, TINY)
     (group,) = estimate.groups
     text = estimate.text(width=110)
@@ -235,7 +235,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("call", [streamgen.compile, streamgen.estimate])
 def test_state_in_what_is_no_language_model(call: Any) -> None:
-    """Behind every token there would be an answer, and passes of several would give that of the first."""
+    """Every token would need its own answer, but passes of several tokens would only give the answer of the
+    first."""
     graph = tiny_decoder()
     (last,) = (operation for operation in graph.operations if isinstance(operation.op, LastRow))
     operations = tuple(

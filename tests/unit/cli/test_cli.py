@@ -1,4 +1,4 @@
-"""The command line: what it prints, writes and returns; every error is a message and an exit code."""
+"""The command line: its output, files and exit codes. Every error is a message and an exit code."""
 
 import dataclasses
 import os
@@ -45,14 +45,14 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny accelerator, written; tests leave it as it is."""
+    """The tiny accelerator, written. Tests do not change it."""
     return tiny().write(tmp_path_factory.mktemp("tiny") / "written")
 
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs a command line in an empty folder that holds `models.py`: exit code, output, errors. A step that
-    takes long on a slow machine is not among the errors."""
+    """Runs a command line in an empty folder that holds `models.py`, and returns exit code, output and errors
+    without the progress of steps that take long on a slow machine."""
     monkeypatch.setattr(progress, "FIRST", 3600.0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -141,7 +141,8 @@ def test_report(call: Call, folder: Path) -> None:
 
 
 def test_wrong_weights(call: Call, tmp_path: Path) -> None:
-    """The run follows the file, and golden does not: the difference is an error, and the probe names it."""
+    """The run uses the changed file and golden does not. The difference is an error, and the probe
+    names it."""
     place = tiny().write(tmp_path / "spoilt")
     image = bytearray((place / "weights_0.bin").read_bytes())
     image[1] ^= 0x40
@@ -229,7 +230,7 @@ def test_debug_shows_the_traceback(call: Call) -> None:
 
 
 def test_interrupted(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while files are written leaves none of them; the empty line follows the ^C."""
+    """Ctrl-C while files are written leaves no file. The empty line follows the ^C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -252,7 +253,8 @@ def test_full_disk(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", [None, *cli.streamgen.commands])
 def test_help_fits_a_screen(call: Call, name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """80 columns and 36 lines. It shows the common options and says where the others are."""
+    """It has at most 80 columns and 36 lines, shows the common options, and names the option for the
+    others."""
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = call(*([name] if name else []), "--help")
     lines = out.splitlines()
@@ -284,7 +286,7 @@ def test_help_all_shows_every_option_once(call: Call, name: str) -> None:
 
 @pytest.mark.parametrize("name", cli.streamgen.commands)
 def test_help_speaks_of_options(call: Call, name: str) -> None:
-    """No module, class or value of Python, and no field in the place of its option."""
+    """It names no module, class or value of Python, and no field in place of its option."""
     fields = "|".join(field.name for field in dataclasses.fields(CompileConfig))
     for option in ("--help", "--help-all"):
         out = call(name, option)[1]
@@ -292,7 +294,7 @@ def test_help_speaks_of_options(call: Call, name: str) -> None:
 
 
 def test_the_tables_of_help_name_commands_and_options() -> None:
-    """A name that no command has would be dropped: by `--help` with an error, by `--help-all` in silence."""
+    """`--help` would fail for a name that no command has, and `--help-all` would drop it silently."""
     assert COMMON.keys() <= cli.streamgen.commands.keys()
     options = {option.name for command in cli.streamgen.commands.values() for option in command.params}
     assert {name for group in GROUPS for name in group.names} <= options
@@ -305,7 +307,7 @@ def test_a_wrong_name_among_the_common_options(call: Call, monkeypatch: pytest.M
 
 
 def test_every_field_is_an_option() -> None:
-    """All commands that compile have an option for each field, in a group of its own kind."""
+    """All commands that compile have an option for each field, in exactly one group."""
     fields = {field.name for field in dataclasses.fields(CompileConfig)}
     named = [name for group in GROUPS for name in group.names]
     assert len(named) == len({*named}) and fields <= {*named}
@@ -336,7 +338,7 @@ def test_options_reach_the_configuration(call: Call, monkeypatch: pytest.MonkeyP
 
 
 def test_as_a_program(folder: Path) -> None:
-    """Nothing but results when output is no terminal; a reader that goes away is no error to talk about."""
+    """Without a terminal, only results are printed. A reader that closes the output is not an error."""
     program = Path(sys.executable).with_name("streamgen")
     done = subprocess.run([program, "report", folder], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "") and "store_linear" in done.stdout
@@ -348,7 +350,7 @@ def test_as_a_program(folder: Path) -> None:
 
 
 def test_progress_on_a_terminal(folder: Path) -> None:
-    """Steps show on standard error when that is a terminal, and are gone at the end."""
+    """Steps show on standard error if it is a terminal, and are erased at the end."""
     import pty
 
     ours, theirs = pty.openpty()
@@ -372,7 +374,7 @@ def _read(terminal: int) -> bytes:
 
 
 def _examples() -> list[str]:
-    """Every command line that the documents and the help show."""
+    """Every command line in the documents and in the help."""
     root = Path(__file__).parents[3]
     documents = [root / "README.md", *sorted(root.glob("docs/guide/*.md")), root / "examples/mlp.py"]
     texts = [path.read_text() for path in documents]
@@ -391,7 +393,7 @@ def test_examples_are_command_lines(line: str, tmp_path: Path, monkeypatch: pyte
 
 
 def test_all_that_is_wrong_with_a_model(call: Call) -> None:
-    """Wherever --verbose stands, each call is named, with the line of the source that made it."""
+    """With --verbose at any place, each refused call is named with its source line."""
     short = call("report", "models:glu")[2]
     for arguments in (("--verbose", "report", "models:glu"), ("report", "models:glu", "--verbose")):
         code, out, err = call(*arguments)

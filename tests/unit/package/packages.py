@@ -1,4 +1,4 @@
-"""What tests of packages read out of them."""
+"""Helpers that read packages for the tests."""
 
 import json
 import tempfile
@@ -20,25 +20,25 @@ def manifest_of(folder: Path) -> Manifest:
 
 
 def linked(manifest: Manifest) -> bytes:
-    """A binary of the design alone, without anything that runs."""
+    """A binary of a single design that holds no hardware."""
     return emulation_xclbin(Card.alone(manifest), [manifest], [b""])
 
 
 def build_of(folder: Path) -> bytes:
-    """The binary of a package, without anything that runs."""
+    """A binary of a package that holds no hardware."""
     card = Card.read(folder)
     manifests = [manifest_of(folder / kernel.folder) for kernel in card.kernels]
     return emulation_xclbin(card, manifests, [b""] * len(manifests))
 
 
 def pins_of(folder: Path) -> dict[str, int]:
-    """Bits of the pins of the top, as Yosys reads them, when it finds nothing wrong: no loop, no wire without
-    a driver or with two."""
+    """Bits of the pins of the top module, as Yosys reads them. Yosys also checks the Verilog: no loop, and
+    exactly one driver for each wire."""
     return _read(folder)[0]
 
 
 def instances_of(folder: Path) -> frozenset[str]:
-    """Instances in the top, as Yosys reads them."""
+    """Instances in the top module, as Yosys reads them."""
     return _read(folder)[1]
 
 
@@ -50,8 +50,8 @@ def kernel_of(folder: Path) -> ElementTree.Element:
 
 
 def banks_of(folder: Path, kernel: str | None = None) -> dict[str, str]:
-    """The memory bank of each port of a kernel, or of its arguments, as the configuration of the linker of a
-    package connects them. kernel: by default its only one."""
+    """The memory bank of each port of a kernel, or of its arguments, in the linker configuration of a
+    package. kernel: by default the only kernel."""
     lines = (folder / "link.cfg").read_text().splitlines()
     kernels = [line.removeprefix("nk=").split(":") for line in lines if line.startswith("nk=")]
     units = {name: unit for name, count, unit in kernels if count == "1"}

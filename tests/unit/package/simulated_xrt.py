@@ -26,7 +26,7 @@ CONTROL, START, CONTINUE, DONE = 0, b"\1\0\0\0", b"\x10\0\0\0", 2
 
 
 class Card:
-    """It holds one binary, until nobody has a handle of it any more."""
+    """A card. It holds one binary until all handles of it are gone."""
 
     loaded: "Callable[[], Card | None]" = staticmethod(lambda: None)
 
@@ -104,7 +104,7 @@ class Bo:
 
 
 class Run:
-    """Runs of a kernel that are started wait in line, as in XRT; kernels run side by side."""
+    """A run. Started runs of a kernel queue, as in XRT; kernels run in parallel."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.values = kernel, dict[int, bytes]()
@@ -151,7 +151,7 @@ class Run:
 
 
 def module() -> ModuleType:
-    """As `import pyxrt` gives it."""
+    """The module that `import pyxrt` returns."""
     simulated_module = ModuleType("pyxrt")
     for name, value in (("device", Card), ("kernel", Kernel), ("run", Run), ("bo", Bo)):
         setattr(simulated_module, name, value)

@@ -1,4 +1,4 @@
-"""Kernels that share a card: what cannot, for what the card is too small, wires between SLRs."""
+"""Kernels that share a card: combinations that are refused, cards that are too small, wires between SLRs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ U55C = board_of("u55c")
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny accelerator, written; tests leave it as it is."""
+    """The tiny accelerator, written. Tests do not change it."""
     return tiny().write(tmp_path_factory.mktemp("linkage") / "tiny")
 
 
@@ -59,7 +59,7 @@ def part(name: str, board: Board, **change: object) -> LinkedKernel:
 
 
 def test_kernels_for_which_the_card_is_too_small() -> None:
-    """Memory channels, memory, logic: each with what is needed and what there is."""
+    """The error of memory channels, memory and logic names the need and the limit."""
     few = replace(U55C, hbm=replace(U55C.hbm, channels=2))
     with pytest.raises(BudgetError) as caught:
         linked("card", ["."], [part(name, few) for name in "abc"])
@@ -97,7 +97,7 @@ def test_kernels_for_which_the_card_is_too_small() -> None:
 
 
 def test_wires_of_a_kernel_away_from_the_memory(written: Path) -> None:
-    """All pins of its ports but those that are the same in every transaction."""
+    """All pins of its ports count, except those that are the same in every transaction."""
     pins = pins_of(written)
     constant = ("size", "burst", "lock", "cache", "prot", "qos", "region")
     moving = {

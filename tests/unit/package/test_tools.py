@@ -1,4 +1,4 @@
-"""The vendor's tools: which are taken, what they are told, what becomes of their failures."""
+"""The vendor's tools: which tools are found, how they are called, and how their failures are explained."""
 
 import subprocess
 import time
@@ -34,7 +34,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tools(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Puts stand-ins on PATH, each with its behaviour (`tests.unit.package.vendor`); None leaves one out."""
+    """Puts stand-ins on PATH, each with its behaviour (`tests.unit.package.vendor`). A tool that is None is
+    left out."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
 
     def put(vivado: dict[str, Any] | None = {}, vpp: dict[str, Any] | None = {}) -> None:  # noqa: B006
@@ -46,7 +47,7 @@ def tools(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ins
 
 
 def built(written: Path, target: Path, progress: Callable[[str], None] = lambda message: None) -> Path:
-    """Package and build."""
+    """Write a package and build it."""
     installed = find_tools(U55C)
     assert installed is not None
     return build(package(written, target), installed, progress)
@@ -111,7 +112,7 @@ def test_they_are_missing(tools: Install) -> None:
 def test_their_releases(
     written: Path, tmp_path: Path, tools: Install, vivado: str, vpp: str, message: str
 ) -> None:
-    """Said before anything is written."""
+    """The error comes before anything is written."""
     tools({"release": vivado}, {"release": vpp})
     with pytest.raises(ToolError, match=message):
         find_tools(U55C)
@@ -180,7 +181,7 @@ FAILURES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_failures_are_explained(
     written: Path, tmp_path: Path, tools: Install, vivado: dict[str, Any], vpp: dict[str, Any], message: str
 ) -> None:
-    """The package stays, with the log."""
+    """The package and the log are kept."""
     tools(vivado, vpp)
     with pytest.raises(ToolError) as caught:
         built(written, tmp_path / "card")

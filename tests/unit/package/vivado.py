@@ -1,7 +1,7 @@
-"""Vivado's packager as far as the script of a package goes: it refuses what it does not know.
+"""Vivado's packager, as far as the script of a package uses it. It refuses everything that it does not know.
 
-Commands have their options and arguments, and what must have happened before; objects have their properties.
-`check_integrity` looks at the block as Vivado's rules for kernels do. Sources: AMD's UG835 and UG1393.
+Commands have options, arguments, and commands that must come before them; objects have properties.
+`check_integrity` checks the block by Vivado's rules for kernels. Sources: AMD's UG835 and UG1393.
 """
 
 import tkinter
@@ -29,14 +29,14 @@ PROPERTIES = {
 
 
 class RefusedError(Exception):
-    """What Vivado would stop at."""
+    """An error at which Vivado would stop."""
 
 
 class Vivado:
-    """One run of Vivado in batch mode.
+    """A run of Vivado in batch mode.
 
-    pins: bits of the pins of the top by name. infers: whether the packager recognises AXI interfaces and
-    makes a memory map by itself, with a block of addresses of the name `block`.
+    pins: bits of the pins of the top module, by name. infers: whether the packager recognises AXI interfaces
+    and makes a memory map with an address block of the name `block`.
     """
 
     def __init__(self, pins: Mapping[str, int], *, infers: bool = True, block: str | None = "reg0") -> None:
@@ -56,14 +56,14 @@ class Vivado:
             self._tcl.tk.createcommand(name, self._guarded(name, command))
 
     def source(self, script: Path) -> None:
-        """Run a script. RefusedError at the first line that Vivado would stop at."""
+        """Run a script. Raises RefusedError at the first line at which Vivado would stop."""
         try:
             self._tcl.eval(f"source {{{script}}}")
         except tkinter.TclError as error:
             raise self._problem or RefusedError(str(error)) from error
 
     def register(self, name: str) -> dict[str, str]:
-        """Properties of a register."""
+        """The properties of a register."""
         return self.properties[f"register:{name}"]
 
     def _guarded(self, name: str, command: Callable[[list[str]], Any]) -> Callable[..., Any]:
@@ -129,7 +129,7 @@ class Vivado:
         options: str = "",
         count: tuple[int, int] = (0, 0),
     ) -> tuple[dict[str, str], list[str]]:
-        """Options, flags among them, and arguments by position; RefusedError for others."""
+        """Options, flags and positional arguments. Raises RefusedError for unknown ones."""
         found: dict[str, str] = {}
         rest: list[str] = []
         while given:
@@ -196,10 +196,10 @@ class Vivado:
             self.properties.setdefault(item, {})[name] = value
 
     def _get_property(self, given: list[str]) -> str:
-        _, (name, one) = self._parsed("get_property", given, "", "", (2, 2))
-        if not one.startswith("port:") or name != "name":
-            raise RefusedError(f"get_property {name} of {one}")
-        return one.removeprefix("port:")
+        _, (name, item) = self._parsed("get_property", given, "", "", (2, 2))
+        if not item.startswith("port:") or name != "name":
+            raise RefusedError(f"get_property {name} of {item}")
+        return item.removeprefix("port:")
 
     def _package_project(self, given: list[str]) -> None:
         self._require("package_project", "update_compile_order")
@@ -311,7 +311,7 @@ class Vivado:
         self._check_registers()
 
     def _check_registers(self) -> None:
-        """Every register inside the block, none over another, every pointer with a master."""
+        """Every register lies inside the block, registers do not overlap, and every pointer has a master."""
         end = 0
         for name in self._of("register"):
             at, bits = (int(self.register(name).get(key, "-1"), 0) for key in ("address_offset", "size"))
@@ -350,7 +350,7 @@ class Vivado:
 
 
 def cells_of(constraints: Path) -> dict[str, str]:
-    """The SLR of each cell that a file of constraints names; RefusedError for other commands."""
+    """The SLR of each cell in a constraints file. Raises RefusedError for unknown commands."""
     tcl, placed = tkinter.Tcl(), {}
 
     def set_property(name: str, slr: str, cells: str) -> None:

@@ -1,4 +1,5 @@
-"""A quick simulator first, the optimised one when runs become long: the same results in the same cycles."""
+"""A quick simulator first, and the optimised one when runs become long: the same results in the same
+cycles."""
 
 import gc
 import subprocess
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long_runs]
 
 @pytest.fixture(autouse=True)
 def _impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A cache of its own; every run is long."""
+    """Use a separate cache, and treat every run as long."""
     (tmp_path / "streamgen").mkdir()
     shared = verilator.cache_folder()  # headers and Verilator's own files
     (tmp_path / "streamgen" / "simulators").mkdir()
@@ -38,13 +39,13 @@ def _impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def built(device: SimulatedDevice) -> None:
-    """Wait until the optimised one is there."""
+    """Wait until the optimised simulator is built."""
     assert device.better is not None and device.better._process is not None
     assert device.better._process.wait(300) == 0
 
 
 def test_runs_go_on_in_the_optimised_one(kernel: Callable[..., Path]) -> None:
-    """Cycles and traffic are counted on."""
+    """Cycles and traffic continue to count."""
     with simulated(kernel(channels=2), manifest(2)) as device:
         run(device, 200)
         assert device.better is not None
@@ -93,7 +94,7 @@ def test_delays_that_begin_later_keep_the_simulator(kernel: Callable[..., Path])
 
 @pytest.mark.campaign
 def test_a_text_goes_on() -> None:
-    """Keys and values stay in memory; logits are golden's in every pass."""
+    """Keys and values stay in memory. The logits equal golden in every pass."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = streamgen.compile(tiny_decoder(), None, TINY)
@@ -195,7 +196,7 @@ def test_a_build_ends_with_who_waits_for_it(kernel: Callable[..., Path]) -> None
 
 
 def test_it_builds_at_leisure(kernel: Callable[..., Path]) -> None:
-    """Nothing begins before runs have become long, and nothing twice."""
+    """No build begins before runs have become long, and no build begins twice."""
     build = background.BackgroundBuild(
         [kernel(channels=2) / "design.v"], "top", ["m_axi_gmem0", "m_axi_gmem1"]
     )

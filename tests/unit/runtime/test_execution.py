@@ -1,4 +1,4 @@
-"""Host code of a run, on a device that is a few lines of numpy: packing, tokens, checks, errors, reset."""
+"""Host code of a run, on a small device in numpy: packing, tokens, checks, errors, reset."""
 
 import re
 from dataclasses import replace
@@ -69,7 +69,7 @@ class Plain(DeviceBuffer):
 
 
 class Adder(Device):
-    """y = x + b + weight, with the padding filled with rubbish; `fault` spoils the next run."""
+    """y = x + b + weight, with random bytes in the padding. `fault` spoils the next run."""
 
     def __init__(self, folder, manifest):
         super().__init__(manifest)
@@ -315,7 +315,7 @@ def test_what_is_no_number_of_the_format(execution):
 
 
 def test_a_device_that_is_lost(execution, monkeypatch):
-    """The error is that of the run, not of the reset that cannot be done; the next run opens another one."""
+    """The error is that of the run and not that of the failed reset. The next run opens another device."""
 
     def reset(device):
         raise DeviceError("no answer")
@@ -358,7 +358,7 @@ def test_changed_files_are_refused(execution, name):
     ],
 )
 def test_buffers_that_are_none(written, change, message):
-    """Said before anything is allocated, whoever wrote the manifest."""
+    """The error comes before anything is allocated, for any manifest."""
     buffers = tuple(replace(info, **change) if info.name == "x" else info for info in MANIFEST.buffers)
     (written / "manifest.json").unlink()
     (written / "manifest.json").write_text(sealed(replace(MANIFEST, buffers=buffers), written).to_json())

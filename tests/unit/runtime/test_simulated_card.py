@@ -1,4 +1,4 @@
-"""Several kernels on one simulated card: memory that they share, time that they share."""
+"""Several kernels on one simulated card share memory and time."""
 
 import shutil
 import threading
@@ -38,7 +38,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
 
 
 def work(execution: ChainExecution) -> list[list[tuple[int, int]]]:
-    """Of each group the cycles of the card from which to which it has worked, run by run."""
+    """For each group, the first and the last cycle of each run, in cycles of the card."""
     results = []
     for group in execution.groups:
         assert isinstance(group.device, SimulatedDevice)
@@ -50,8 +50,8 @@ def work(execution: ChainExecution) -> list[list[tuple[int, int]]]:
 
 @pytest.mark.slow
 def test_groups_hand_on_and_overlap(copies: set[int]) -> None:
-    """Each tensor between groups is one buffer, which the host leaves alone; while one group has a sample the
-    one before has the next."""
+    """Each tensor between groups is one buffer that the host does not touch. While a group works on a sample,
+    the group before it works on the next sample."""
     accelerator = grouped()
     accelerator.close()
     x = values(6 * 48 - 5, 40)
@@ -87,7 +87,7 @@ def test_any_number_of_samples_and_any_memory() -> None:
 
 @pytest.mark.slow
 def test_a_group_that_fails(copies: set[int]) -> None:
-    """It is named; what is in flight is given up; the next run is right."""
+    """The error names the group, all runs in flight are given up, and the next run is right."""
     accelerator, x = grouped(), values(200, 40)
     golden = accelerator.golden(x)
     assert same(accelerator.run(x), golden)
@@ -108,7 +108,7 @@ def test_a_group_that_fails(copies: set[int]) -> None:
 
 @pytest.mark.slow
 def test_two_models_share_a_card() -> None:
-    """A module in groups and a language model: one after the other, and at a time from two threads."""
+    """A module in groups and a language model run one after the other, and in parallel from two threads."""
     module, model, card = grouped(), tiny_accelerator(), OnSimulator()
     x, prompt = values(150, 40), [3, 14, 15, 9, 2]
     golden, ids = module.golden(x), [*model.golden.generate(prompt, 3)]
@@ -139,7 +139,7 @@ def test_two_models_share_a_card() -> None:
 
 @pytest.mark.slow
 def test_a_kernel_that_rests_takes_no_time(tmp_path: Path) -> None:
-    """Time passes for kernels at work, and for who waits."""
+    """Time passes only for kernels that work or wait."""
     folder, card = tiny().write(tmp_path / "tiny"), OnSimulator()
     busy, resting = (card(folder, tiny().manifest) for _ in range(2))
     with busy, resting:
@@ -188,7 +188,7 @@ def test_what_is_not_on_the_card(tmp_path: Path) -> None:
 
 
 def changed(accelerator: Accelerator, folder: Path, old: str, new: str) -> Path:
-    """Written, with something else in the manifest of the second group."""
+    """A written folder with a change in the manifest of the second group."""
     shutil.copytree(accelerator.written, folder)
     place = folder / "group_1" / "manifest.json"
     text = place.read_text()

@@ -1,4 +1,4 @@
-"""streamgen.runtime.verilog_text: Verilog of others describes hardware and nothing else."""
+"""streamgen.runtime.verilog_text: the Verilog of a written folder only describes hardware."""
 
 import random
 import re
@@ -94,8 +94,8 @@ PIECES = [
 
 @pytest.mark.slow
 def test_what_verilator_reads_as_a_command_is_found(seed: int, tmp_path: Path) -> None:
-    """Random texts of comments, strings, names and directives around a command: when Verilator's preprocessor
-    leaves it as code, we have refused the text."""
+    """Random texts of comments, strings, names and directives surround a command. If Verilator's preprocessor
+    keeps the command as code, streamgen has refused the text."""
     draw, left = random.Random(seed), 0
     verilator = verilator_program()
     taken = 0

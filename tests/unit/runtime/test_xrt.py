@@ -1,4 +1,4 @@
-"""The board's device against a stand-in for pyxrt that is as particular as the real one, and checks it."""
+"""The device on a board, against a stand-in for pyxrt that is as strict as pyxrt and checks its use."""
 
 import sys
 from enum import Enum
@@ -165,7 +165,7 @@ def test_timeout_then_reset(pyxrt, monkeypatch, binary):
 
 
 def test_a_core_that_cannot_be_reset_is_loaded_anew(pyxrt, binary):
-    """What is told of a run without a status block."""
+    """The error explains a run without a status block."""
     with board(binary, DESCRIPTION) as device:
         device.set_scalar("tiles", 1)
         device.allocate("data0").write(b"kept", 60)
@@ -192,7 +192,7 @@ def test_a_run_that_ends_late_is_waited_for(pyxrt, monkeypatch, binary):
 
 
 def test_two_runs_in_flight(pyxrt, binary):
-    """Each with buffers and scalars of its own."""
+    """Each run has its own buffers and scalars."""
     with board(binary, DESCRIPTION) as device:
         for slot in range(2):
             device.allocate("data0", slot).write(bytes([slot] * 64))
@@ -216,7 +216,8 @@ def test_error_state(pyxrt, monkeypatch, binary):
 
 
 def test_a_board_that_is_lost_in_a_run(pyxrt, monkeypatch, binary):
-    """XRT's words are told, nothing of the board is held any more, and who opens it again gets it anew."""
+    """The error has XRT's message, all objects of the board are released, and opening it again loads it
+    again."""
     with board(binary, DESCRIPTION) as device, board(binary, DESCRIPTION) as other:
         device.set_scalar("tiles", 1)
         data = device.allocate("data0")

@@ -1,4 +1,4 @@
-"""The bench and the monitor: right components pass, every kind of broken one is caught and named."""
+"""The bench and the monitor: right components pass, and every kind of fault is found and named."""
 
 import pytest
 from amaranth import Module, Signal

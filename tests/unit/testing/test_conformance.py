@@ -1,4 +1,5 @@
-"""Conformance: a right kernel conforms; liars are caught, by kernel, port, promise and what is seen."""
+"""Conformance: a right kernel conforms. For a wrong kernel the error names kernel, port, promise and
+measurement."""
 
 import re
 
@@ -15,7 +16,7 @@ test_increment_conforms = pytest.mark.slow(conformance_tests(IncrementParams(), 
 
 
 def caught(params, cases=CASES, **options) -> list[str]:
-    """The lines of the error behind its first, which names the kernel and the seed."""
+    """The lines of the error after its first line, which names the kernel and the seed."""
     with pytest.raises(ConformanceError) as error:
         check(params, cases, refused=REFUSED, **options)
     first, *lines = str(error.value).splitlines()
@@ -163,7 +164,7 @@ DIFFERS = (
     ],
 )
 def test_liars_seen_in_a_run(fault, aspect, message):
-    """Each by its aspect, as the only line that this aspect has to say."""
+    """Its aspect finds each fault, and has no other line."""
     text = "\n".join(caught(IncrementParams(fault=fault), aspects=[aspect]))
     assert re.match(f"{aspect}: {message}", text), text
 

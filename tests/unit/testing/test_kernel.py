@@ -1,4 +1,4 @@
-"""streamgen.testing.kernel: a right kernel passes, each broken law and promise is caught and named."""
+"""streamgen.testing.kernel: a right kernel passes, and each broken law and promise is found and named."""
 
 import numpy as np
 import pytest

@@ -16,7 +16,7 @@ from streamgen.testing.synthesis import check_resources, synthesise
 
 
 class Circuit(wiring.Component):
-    """`a` and `b` are registered, `function` of them is registered into `o`."""
+    """Registers for `a` and `b`, and a register `o` for `function` of them."""
 
     def __init__(self, bits, function):
         self._function = function
@@ -30,7 +30,7 @@ class Circuit(wiring.Component):
 
 
 def read_write(depth, style):
-    """A memory written with a, b and read into o."""
+    """A memory that is written with a and b and read into o."""
 
     def function(m, a, b):
         m.submodules.memory = memory = Memory(shape=len(a), depth=depth, init=[], attrs={"ram_style": style})
@@ -113,7 +113,7 @@ def test_combinational_loop_is_an_error():
 
 @dataclass(frozen=True, kw_only=True)
 class AdderParams:
-    """b + a, registered before and after; promises whatever it is told to."""
+    """b + a, with registers before and after. The promise is a parameter."""
 
     lut: int
     ff: int

@@ -1,4 +1,5 @@
-"""Spaces: legal factors with their laws; points as configurations; what is exact is what compile says."""
+"""Spaces: legal factors with their laws, points as configurations, and exact evaluations that equal the
+compiler."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +37,7 @@ def test_the_default_is_what_compile_takes() -> None:
 
 @pytest.mark.slow
 def test_a_digest_depends_on_values_and_not_on_texts() -> None:
-    """So a study of this space is found again when a law gets another wording."""
+    """A study of a space is therefore found again after a law got another wording."""
     designs, digest = small_space(), small_space().digest
     assert designs.digest == digest
     designs.factors = tuple(replace(factor, law="other words") for factor in designs.factors)
@@ -85,7 +86,8 @@ def test_points_that_cannot_be_built_say_why() -> None:
 
 
 def test_rows_that_the_user_asks_for() -> None:
-    """Without a budget of multipliers they ask for as many as they need, by default and in a search."""
+    """Without a budget of multipliers, the rows get as many multipliers as they need, by default and in a
+    search."""
     designs = _again(config=replace(BUDGETS, policy="shared", n_lanes=64, multipliers=None))
     assert designs.config_of(designs.default).multipliers is None
     assert designs.bound(designs.default, {}) == "" == designs.evaluate(designs.default).why

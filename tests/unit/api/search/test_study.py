@@ -1,4 +1,5 @@
-"""Studies: never worse than the compiler's choice; shared between processes, also when one is killed."""
+"""Studies: never worse than the choice of the compiler, and shared between processes, even if one is
+killed."""
 
 import json
 import signal
@@ -54,7 +55,7 @@ print("ended", flush=True)
 
 
 def _worker(url: str, stop: int, trials: int) -> subprocess.Popen[str]:
-    """A process that works on the study, and hangs in the middle of its stop-th point, if that is not 0."""
+    """A process that works on the study. It hangs in its point number `stop`, unless that is 0."""
     return subprocess.Popen(
         [sys.executable, "-c", WORKER, url, str(stop), str(trials)], stdout=subprocess.PIPE, text=True
     )
@@ -91,7 +92,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
 
 
 def test_a_front_goes_on_behind_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best point by bounds fits no SLR, say: what it beat is looked at in its place."""
+    """The best point by bounds fits no SLR, so a point that it beat is evaluated in its place."""
     designs = small_space()
     study = Study(designs, ("luts",))
     study.run(12)
@@ -154,8 +155,8 @@ def test_a_search_of_random_decoders_needs_no_hint(number: int) -> None:
 
 
 def _needs_no_hint(model: Any, inputs: Any, config: CompileConfig, chosen: Sequence[str]) -> None:
-    """A search that begins with the least of every factor, and is told nothing of the compiler's choice, ends
-    no worse than that; it and the compiler are held to all points of the space, one by one."""
+    """A search that begins with the least value of every factor, without the choice of the compiler, gives no
+    worse result. The search and the compiler are compared with all points of the space."""
     factors = space(model, inputs, config).factors
     only = {factor.name: factor.values[:1] for factor in factors if factor.name not in chosen}
     designs = space(model, inputs, config, only=only)
@@ -177,21 +178,21 @@ def _needs_no_hint(model: Any, inputs: Any, config: CompileConfig, chosen: Seque
     assert {(evaluation.tokens_per_second, evaluation.luts) for evaluation in front} <= known
 
 
-def _points(one: Space) -> list[dict[str, Value]]:
-    """All of a space, without what means nothing beside their policy."""
-    names = [factor.name for factor in one.factors]
-    found: dict[tuple[Any, ...], dict[str, Value]] = {}
-    for values in product(*(factor.values for factor in one.factors)):
+def _points(designs: Space) -> list[dict[str, Value]]:
+    """All points of a space, without factors that have no effect under their policy."""
+    names = [factor.name for factor in designs.factors]
+    points: dict[tuple[Any, ...], dict[str, Value]] = {}
+    for values in product(*(factor.values for factor in designs.factors)):
         point = dict(zip(names, values, strict=True))
-        point = {f.name: point[f.name] for f in one.factors if one.applies(f, point)}
-        found[tuple(point.items())] = point
-    return [*found.values()]
+        point = {f.name: point[f.name] for f in designs.factors if designs.applies(f, point)}
+        points[tuple(point.items())] = point
+    return [*points.values()]
 
 
 @pytest.mark.campaign
 @pytest.mark.slow
 def test_processes_share_a_study_in_a_database_and_one_is_killed() -> None:
-    """A worker is killed in the middle of a point; two others end the study, and try that point again."""
+    """A worker is killed in the middle of a point. Two others finish the study and repeat that point."""
     with postgres() as url:
         first = _worker(url, 3, 1000)
         assert first.stdout is not None
@@ -244,7 +245,7 @@ def test_storages_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_what_a_storage_tells(tmp_path: Path) -> None:
-    """The trials with their objectives, the same from the study as from its storage, which stays as it is."""
+    """The storage gives the same trials and objectives as the study, and reading does not change it."""
     designs, place = small_space(), f"sqlite:///{tmp_path}/base"
     search = Study(designs, ("luts", "energy"), storage=place, name="mine")
     search.run(8)
@@ -327,8 +328,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
-    """One after the other; what cannot be read says so in its place, and what does not fit. Exit code 1 when
-    nothing is left."""
+    """Models and boards are searched one after the other. A source that cannot be read or does not fit gives
+    its reason in its place. The exit code is 1 if none is left."""
     options = ["--multipliers=128", "--channels=2", "--max-tokens=2", "--trials=2", "--rough"]
     boards = ["--on", "u55c", "--on", "u280"]
     assert cli.main(["explore", MLP, "nowhere", *boards, *options, "--json"]) == 0
