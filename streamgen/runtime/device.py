@@ -84,7 +84,7 @@ class Device(ABC):
         kernel does not reach the buffer, and ValueError if the buffer is too small."""
         info = self._info(name)
         if buffer.size < info.bytes:
-            raise ValueError(f"buffer {name!r} needs {info.bytes} bytes; the given buffer has {buffer.size}")
+            raise ValueError(f"buffer {name!r} needs {info.bytes} bytes; {buffer.size} are given")
         self._buffers[self._key(name, slot)] = self._adopt(info, buffer)
 
     def set_scalar(self, name: str, value: int, slot: int = 0) -> None:

@@ -326,8 +326,8 @@ def test_damaged_chains(gated: Accelerator, tmp_path: Path) -> None:
     folder = gated.write(tmp_path / "written")
     chain = Chain.read(folder)
     for broken, message in (
-        ("", "chain.json is no chain"),
-        ("{}", "is no chain: chain: expected the fields .*missing .'folders', 'inputs', 'name', 'outputs'"),
+        ("", "chain.json does not hold a chain"),
+        ("{}", "does not hold a chain: chain: expected the fields .*missing .'folders', 'inputs', 'name', 'outputs'"),
         (replace(chain, folders=("group_1", "group_0")).to_json(), "reads 'mul', but no group before it"),
         (replace(chain, folders=("group_0",)).to_json(), "has an output 'down'"),
         (
@@ -343,7 +343,7 @@ def test_damaged_chains(gated: Accelerator, tmp_path: Path) -> None:
     (folder / "chain.json").write_text(chain.to_json())
     manifest = (folder / "group_1" / "manifest.json").read_text()
     (folder / "group_1" / "manifest.json").write_text(manifest.replace('"max_tokens": 2', '"max_tokens": 1'))
-    with pytest.raises(ValueError, match=r"group_1 takes 1 tokens a pass, .*group_0 2$"):
+    with pytest.raises(ValueError, match=r"group_1 takes 1 tokens in a run, but .*group_0 takes 2: compile"):
         streamgen.load(folder, changed_files=True)
     (folder / "group_1" / "manifest.json").write_text(manifest)
     (folder / "group_1" / "notes.json").unlink()

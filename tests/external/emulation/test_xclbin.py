@@ -75,7 +75,7 @@ def test_other_kernel(binary):
 )
 def test_bank_not_connected(binary, table):
     changed(binary, CONNECTIVITY=table)
-    with pytest.raises(DeviceError, match=r"must be connected to HBM\[0\]; it is connected to no bank"):
+    with pytest.raises(DeviceError, match=r"must be connected to HBM\[0\], but it is connected to no bank"):
         require_design(binary, DESIGN)
 
 
@@ -83,7 +83,7 @@ def test_no_xclbin(tmp_path, binary):
     with pytest.raises(DeviceError, match=r"none\.xclbin cannot be read: No such file"):
         require_design(tmp_path / "none.xclbin", DESIGN)
     content = binary.read_bytes()
-    for cut, message in ((100, "is no xclbin"), (460, "is truncated"), (len(content) - 1, "is truncated")):
+    for cut, message in ((100, "is not an xclbin"), (460, "is truncated"), (len(content) - 1, "is truncated")):
         binary.write_bytes(content[:cut])
         with pytest.raises(DeviceError, match=message):
             require_design(binary, DESIGN)
