@@ -80,7 +80,7 @@ class Chain:
     def place(folder: Path, name: str) -> Path:
         """The folder of a group. Raises ValueError for a link to a folder outside the chain."""
         if (folder / name).resolve().parent != folder.resolve():
-            raise ValueError(f"{folder / name} is a link to another place; put the folder itself there")
+            raise ValueError(f"{folder / name} is a link out of its folder; put the folder itself there")
         return folder / name
 
     @classmethod
