@@ -327,7 +327,7 @@ def test_damaged_chains(gated: Accelerator, tmp_path: Path) -> None:
     chain = Chain.read(folder)
     for broken, message in (
         ("", "chain.json does not hold a chain"),
-        ("{}", "does not hold a chain: chain: expected the fields .*missing .'folders', 'inputs', 'name', 'outputs'"),
+        ("{}", "a chain: chain: expected the fields .*missing .'folders', 'inputs', 'name', 'outputs'"),
         (replace(chain, folders=("group_1", "group_0")).to_json(), "reads 'mul', but no group before it"),
         (replace(chain, folders=("group_0",)).to_json(), "has an output 'down'"),
         (

@@ -83,7 +83,7 @@ def test_no_xclbin(tmp_path, binary):
     with pytest.raises(DeviceError, match=r"none\.xclbin cannot be read: No such file"):
         require_design(tmp_path / "none.xclbin", DESIGN)
     content = binary.read_bytes()
-    for cut, message in ((100, "is not an xclbin"), (460, "is truncated"), (len(content) - 1, "is truncated")):
+    for cut, message in ((100, "not an xclbin"), (460, "is truncated"), (len(content) - 1, "is truncated")):
         binary.write_bytes(content[:cut])
         with pytest.raises(DeviceError, match=message):
             require_design(binary, DESIGN)
