@@ -127,8 +127,7 @@ def require_design(path: str | Path, manifest: Manifest) -> None:
     note = _hash(sections.get(XclbinSection.USER_METADATA, b""), manifest.top)
     if note not in (None, manifest.design_hash):
         raise DeviceError(
-            f"{path} holds design {note}, but the manifest describes design {manifest.design_hash}: build it "
-            "again"
+            f"{path} holds design {note}, the manifest describes {manifest.design_hash}: build it again"
         )
     kernel = _kernel(path, sections, manifest.top)
     arguments = [(arg.get("name"), int(arg.get("offset", "-1"), 0)) for arg in kernel.iter("arg")]
