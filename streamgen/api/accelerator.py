@@ -44,8 +44,8 @@ from streamgen.runtime.memory import MemoryModel
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """One accelerator of several that run one after the other. source: returns the program; called on first
-    use. design: None if the design is already written."""
+    """A group: one of the designs of an accelerator, which run one after the other. source: returns the
+    program; called on first use. design: None if the design is already written."""
 
     source: Callable[[], Program]
     notes: Notes
@@ -68,12 +68,12 @@ class Group:
         self.notes.write(folder)
 
     def golden(self, arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
-        """Outputs by name of a run of so many token tiles, computed in numpy."""
+        """Outputs by name of a run of `tiles` token tiles, computed in numpy."""
         outputs, _ = golden.run(self.program.at(tiles), arrays)
         return outputs
 
     def predict(self, manifest: Manifest, tiles: int, position: int = 0, variant: str | None = None) -> int:
-        """Predicted cycles of a pass of so many token tiles. manifest: manifest of the design."""
+        """Predicted cycles of a pass of `tiles` token tiles. manifest: manifest of the design."""
         return predict(*self._pass(manifest, tiles, position, variant))
 
     def bound(self, memory: MemoryTiming, launch: Launch) -> float:
@@ -106,8 +106,8 @@ class Group:
             manifest,
             names,
             self.notes,
-            measured=[one for one in measured if one.design == manifest.top],
-            predicted=[self._timed(manifest, names, *one) for one in passes],
+            measured=[profile for profile in measured if profile.design == manifest.top],
+            predicted=[self._timed(manifest, names, *arguments) for arguments in passes],
         )
 
     def _timed(
@@ -128,7 +128,7 @@ class Group:
         self, manifest: Manifest, tiles: int, position: int, variant: str | None
     ) -> tuple[Graph, PhaseTable, MemoryTiming, int]:
         """The arguments of a prediction of a pass."""
-        programs = {None: manifest.program} | {one.name: one.program for one in manifest.variants}
+        programs = {None: manifest.program} | {variant.name: variant.program for variant in manifest.variants}
         control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
         return self.program.at(tiles, position, variant), programs[variant], manifest.memory, control
 
@@ -136,7 +136,7 @@ class Group:
 class Accelerator:
     """Designs with their golden models, which run on the simulated device or on a card.
 
-    groups: accelerators that run one after the other. There is one group unless the converters exceed their
+    groups: designs that run one after the other. There is one group unless the converters exceed their
     budget. chain: order and buffers of several groups. interface: nesting of arguments and results in torch;
     without one, they are arrays in order. folder: folder of the written accelerator. changed_files: run the
     files of that folder even if they have changed.
@@ -172,8 +172,8 @@ class Accelerator:
     def __reduce__(self) -> NoReturn:
         """Raise TypeError, because the device and the folder belong to one process."""
         raise TypeError(
-            f"{type(self).__name__} is neither pickled nor copied: its device and its folder belong to one "
-            "process. Write it with `write(folder)`; `streamgen.load(folder)` reads that in any process"
+            f"{type(self).__name__} cannot be pickled or copied, because its device and its folder belong to "
+            "one process. Write it with `write(folder)`; `streamgen.load(folder)` reads it in any process"
         )
 
     @property
@@ -287,14 +287,14 @@ class Accelerator:
         place = None if trace is None else require_place(trace)
         debugging = Debugging(self.manifests, profile=True, progress=progress)
         self._run(inputs, memory, timeout, debugging)
-        found = Profile(name=self._name, clock_mhz=self.manifests[0].clock_mhz, passes=debugging.passes)
-        self._profiled = found.passes
+        measured = Profile(name=self._name, clock_mhz=self.manifests[0].clock_mhz, passes=debugging.passes)
+        self._profiled = measured.passes
         if place is not None:
-            write_trace(found, place)
-        return found
+            write_trace(measured, place)
+        return measured
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
-        """Random inputs of `run` for so many tokens: normal floats, or uniform integers of the format."""
+        """Random inputs of `run` for `tokens` tokens: normal floats, or uniform integers of the format."""
         require_count("tokens", tokens)
         return random_inputs(self.inputs, tokens, seed)
 
@@ -305,7 +305,7 @@ class Accelerator:
         return self._golden_run
 
     def predict(self, tokens: int) -> int:
-        """Predicted cycles of `run` for so many tokens, summed over all passes, with the memory of the
+        """Predicted cycles of `run` for `tokens` tokens, summed over all passes, with the memory of the
         manifest. Nothing runs. Raises ValueError if `tokens` is below 1.
         """
         require_count("tokens", tokens)
@@ -357,12 +357,12 @@ class Accelerator:
 
     @in_turn
     def check_weights(self) -> None:
-        """Read back the weights that the last run has left on its device, and compare them with the digests
-        of the written files.
+        """Read the weights of the last run back from the device, and compare them with the digests of the
+        written files.
 
-        DeviceError names buffers and channels of those that are others; these are written again before the
-        next run. ValueError while no weights are on a device: before the first run, after one with probes
-        or waves, and after `close`. RuntimeError in the middle of a text.
+        Raises DeviceError if weights differ, with their buffers and memory channels; the next run writes
+        these weights again. Raises ValueError if no weights are on a device: before the first run, after a
+        run with probes or waves, and after `close`. Raises RuntimeError in the middle of a text.
         """
         if self._execution is None:
             raise ValueError("the weights are not on a device yet: the next run writes them there")
@@ -382,7 +382,8 @@ class Accelerator:
         return self._through(partial(self._running().evaluate, computes), inputs)
 
     def _through(self, compute: Callable[..., tuple[np.ndarray, ...]], inputs: Sequence[Any]) -> Any:
-        """What `compute` makes of the inputs, which takes and gives arrays in order."""
+        """Apply `compute`, a function from arrays in order to arrays in order, to nested inputs, and nest its
+        outputs."""
         given = tuple(array_of(value, f"input {index}") for index, value in enumerate(inputs))
         if self._interface is None:
             outputs = compute(*given)
@@ -407,7 +408,7 @@ class Accelerator:
         return [(tiles, 0, None) for tiles in dict.fromkeys((1, group.program.max_tiles))]
 
     def _timings(self) -> Sequence[PassTiming]:
-        """Of the runs that a report is about, where bounds are known."""
+        """The passes of a report whose bounds are known."""
         return ()
 
     def _prepared(self, memory: MemoryModel | None, debugging: Debugging) -> ChainExecution:
@@ -422,27 +423,29 @@ class Accelerator:
                 self._memory, self._card = memory, debugging.device
             execution = self._running()
         execution.open_with(opener)
-        for group, one in zip(self.groups, execution.groups, strict=True):
-            one.least_cycles = partial(group.known_bound, one.manifest.memory)
-            one.observer = debugging.observer(partial(getattr, group, "program"), group.notes.units, one)
+        for group, running in zip(self.groups, execution.groups, strict=True):
+            running.least_cycles = partial(group.known_bound, running.manifest.memory)
+            running.observer = debugging.observer(
+                partial(getattr, group, "program"), group.notes.units, running
+            )
         return execution
 
     @contextmanager
     def _watched(self, memory: MemoryModel | None, debugging: Debugging) -> Iterator[ChainExecution]:
-        """The written groups for one run. Behind it the probes are checked and the hardware's counters kept;
-        a simulator that was built for this run alone is closed."""
+        """Yield the written groups for one run. After the run, check the probes, keep the counters of the
+        hardware, and close a simulator that was built only for this run."""
         execution = self._prepared(memory, debugging)
         try:
             yield execution
             debugging.check()
         finally:
             self.probed = debugging.report
-            self._statuses = [tuple(one.statuses) for one in execution.groups]
+            self._statuses = [tuple(group.statuses) for group in execution.groups]
             if debugging.needed:
                 execution.close()
 
     def _copy(self, folder: Path) -> None:
-        """Copy the files from where they are written."""
+        """Copy the files of the written accelerator."""
         assert self._folder is not None
         for part in ("", *(() if self._chain is None else self._chain.folders)):
             (folder / part).mkdir(exist_ok=True)
@@ -465,22 +468,20 @@ class Accelerator:
             (place / MANIFEST).write_text(sealed(group.design.manifest, place).to_json())
 
     def _fill_interface(self, folder: Path) -> None:
-        """Write how arguments and results are nested."""
+        """Write the nesting of arguments and results."""
         write_interface(self._interface, folder)
 
     def _fill_program(self, group: Group, folder: Path) -> None:
-        """Write what the program of a group is read from."""
+        """Write the file from which the program of a group is read."""
         save_program(group.program, folder)
 
     def _interface_line(self) -> str:
-        """What a run takes and gives, in a few words."""
+        """A short text about the inputs and outputs of a run."""
         return interface_line(self.manifests, self._chain)
 
     def _only(self) -> Group:
         if len(self.groups) > 1:
-            raise GraphError(
-                f"there are {len(self.groups)} groups; take the graph or the manifest of one of them"
-            )
+            raise GraphError(f"there are {len(self.groups)} groups; use `groups[k].graph` or `manifests[k]`")
         return self.groups[0]
 
     @property

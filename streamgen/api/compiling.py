@@ -2,7 +2,7 @@
 
 compile: frontend -> quantise weights -> policy: groups, factors; then for each group
     schedule -> bind -> steer -> forks -> converters -> place -> FIFO depths -> emit
-assemble: the same steps, from a graph of kernels on
+assemble: the steps of a group from forks on, for a graph of kernels
 """
 
 import warnings
@@ -94,7 +94,7 @@ def compile(
     GraphError for sizes that cannot be tiled; BudgetError if the design exceeds a budget; TypeError and
     ValueError for bad inputs or weights.
     """
-    show = after or (lambda name, made: None)
+    show = after or (lambda name, result: None)
     with told(progress) as tell, collector_at_rest():
         graph, interface, config, text = _quantised(
             model, example_inputs, checked_config(config), tokenizer, tell, show
@@ -125,11 +125,11 @@ def golden_model(
     """The golden model of the language model that `compile` makes from the same arguments. It gives the same
     bits without hardware, and takes only the time to read and quantise the model. Raises the errors of
     `compile`, and TypeError for a model that is not a language model."""
-    show = after or (lambda name, made: None)
+    show = after or (lambda name, result: None)
     with told(progress) as tell, collector_at_rest():
         graph, _, _, text = _quantised(model, example_inputs, checked_config(config), None, tell, show)
     if text is None:
-        raise TypeError("the model is no language model: it must go from ids to logits")
+        raise TypeError("the model is not a language model, which takes ids and returns logits")
     return GoldenModel(graph)
 
 
@@ -137,10 +137,10 @@ def golden_model(
 def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
     """Build an accelerator from a graph of kernels that `GraphBuilder` made. Forks, converters and FIFO
     depths are added. Only the fields name, board, converter_bits, clock_mhz and sizing of `config` have an
-    effect. Raises GraphError for a graph that breaks a law, and BudgetError for kernels whose own converters
-    are too large."""
+    effect. Raises GraphError for a graph that breaks a law, and BudgetError if the converters of a single
+    kernel exceed the budget."""
     if not isinstance(graph, Graph):
-        raise TypeError(f"graph is {type(graph).__name__}; what GraphBuilder.build() gives is needed")
+        raise TypeError(f"graph is {type(graph).__name__}; the result of GraphBuilder.build() is needed")
     config = checked_config(config, name=graph.name)
     groups = []
     budget = budget_of(config)
@@ -175,7 +175,7 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
     if (place / MODEL).exists():
         accelerator: Accelerator = LanguageModel.load(place, trust, changed_files=changed_files)
     elif (place / GRAPH).exists():
-        raise ValueError(f"{place} is the folder of a language model, but for its {MODEL}; write it again")
+        raise ValueError(f"{place} is the folder of a language model, but it has no {MODEL}; write it again")
     else:
         chain = Chain.read(place) if (place / CHAIN_FILE).exists() else None
         places = [place] if chain is None else [chain.place(place, name) for name in chain.folders]
@@ -241,8 +241,8 @@ def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool
         warnings.warn(
             f"{rounded} of {count} matmuls have float weights, which are rounded to 4 bits. This raises the "
             "perplexity of small language models by 20 to 35 %. CompileConfig.weights='w8' costs almost "
-            "nothing. "
-            "streamgen.model.calibration rounds to 4 bits, or to a mix of 4 and 8 bits, with less loss",
+            "nothing. streamgen.model.calibration rounds to 4 bits, or to a mix of 4 and 8 bits, with less "
+            "loss",
             AccuracyWarning,
             stacklevel=5,
         )
@@ -264,7 +264,7 @@ def _of_group(tell: Progress, number: int, groups: int) -> Progress:
 
 
 def _built(part: GroupPlan, tell: Progress, show: After) -> Group:
-    """The steps from the plan on, for one accelerator."""
+    """Do the steps from the plan on for one group."""
     budget, binding = part.budget, part.derivation
     tell(step(4, _STEPS, f"{budget.name}: phases and kernels"))
     reasons = choices(binding, part.model)
@@ -276,13 +276,13 @@ def _built(part: GroupPlan, tell: Progress, show: After) -> Group:
     steps = {"converters": 5, "placement": 6, "timing of phases": 7, "FIFO depths": 7, "Verilog": 8}
     next_of = {"forks": "converters", "converters": "placement"}
 
-    def passed(name: str, made: Any) -> None:
-        if (what := next_of.get(name)) is not None:
-            tell(step(steps[what], _STEPS, f"{budget.name}: {what}"))
-        show(name, made)
+    def passed(name: str, result: Any) -> None:
+        if (following := next_of.get(name)) is not None:
+            tell(step(steps[following], _STEPS, f"{budget.name}: {following}"))
+        show(name, result)
 
-    def counted(what: str, done: int, goal: int) -> None:
-        tell(step(steps[what], _STEPS, f"{budget.name}: {what}, {done} of {goal}"))
+    def counted(stage: str, done: int, goal: int) -> None:
+        tell(step(steps[stage], _STEPS, f"{budget.name}: {stage}, {done} of {goal}"))
 
     place = partial(place_program, budget=budget)
     program, cycles = finished(binding, part.model, budget.sizing, place, passed, counted)
@@ -296,21 +296,22 @@ def _built(part: GroupPlan, tell: Progress, show: After) -> Group:
 
 
 def _text(model: Any, tokenizer: Tokenizer | None, vocabulary: int) -> Text:
-    """What a language model knows of texts; a file's tokenizer that is not known is missing, and why is kept.
-    CheckpointError for one of another vocabulary."""
+    """Vocabulary, tokenizer and settings of a language model. If a file has a tokenizer of an unknown kind,
+    the tokenizer is missing and the reason is kept. Raises CheckpointError for a tokenizer of another
+    vocabulary."""
     if not isinstance(model, (str, Path)):
         fields: dict[str, Any] = getattr(getattr(model, "generation_config", None), "to_dict", dict)()
         return Text(vocabulary=vocabulary, tokenizer=tokenizer, settings=settings_of(fields))
     settings: Mapping[str, Any] = {}
     try:
         settings = generation_of(model).settings
-        found = load_tokenizer(model) if tokenizer is None else tokenizer
+        chosen = load_tokenizer(model) if tokenizer is None else tokenizer
     except CheckpointError as error:
         if tokenizer is not None:
             raise
         return Text(vocabulary=vocabulary, tokenizer=None, missing=str(error), settings=settings)
     try:
-        return Text(vocabulary=vocabulary, tokenizer=found, settings=settings)
+        return Text(vocabulary=vocabulary, tokenizer=chosen, settings=settings)
     except ValueError as error:
         if tokenizer is not None:
             raise
@@ -345,7 +346,7 @@ def _notes(
 
 
 def _chain(name: str, groups: Sequence[Group], inputs: Iterable[str], outputs: Iterable[str]) -> Chain | None:
-    """How several groups follow one another."""
+    """The order of several groups; None for a single group."""
     if len(groups) == 1:
         return None
     folders = tuple(f"group_{i}" for i in range(len(groups)))

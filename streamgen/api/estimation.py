@@ -1,10 +1,10 @@
-"""What a model would do on a board, before any Verilog: cycles, what bounds them, resources, memory.
+"""Estimate the design of a model on a board without Verilog: cycles, their bounds, resources, memory.
 
     estimate: import -> quantise -> policy, schedule, bind, steer, forks, converters, place, FIFO depths
               -> outline: descriptors, buffers -> predicted passes
 
-These are the passes of `compile` up to the emission, so resources are those of `compile`; cycles are those of
-`predict`. Weights without values stay views of one number (`frontend.shapes`).
+These are the passes of `compile` before the emission, so the resources are those of `compile`. The cycles are
+those of `predict`. Weights without values are views of a single number (`frontend.shapes`).
 """
 
 import time
@@ -36,8 +36,8 @@ from streamgen.observe.report import GroupFacts
 from streamgen.observe.summary import group_facts, intermediate_memory
 from streamgen.observe.timing import predicted_pass
 
-EVEN = 0.02  # of a pass of a prompt, by which the one in the middle may differ from the mean of others
-_STEPS = 5  # as progress tells them
+EVEN = 0.02  # share of a pass by which the pass in the middle may differ from a straight line
+_STEPS = 5  # steps of an estimate in progress messages
 
 
 @one_at_a_time
@@ -81,15 +81,15 @@ def estimate(
                 built[0].predict(_wanted(steps, firsts, config.max_tokens))
             passes = _steps(built[0], steps, config) if text else _passes(built, config.max_tokens)
             first, least = (
-                {tokens: _prompt(of, tokens, config.max_tokens) for tokens in firsts}
-                for of in (built[0].cycles, built[0].bound)
+                {tokens: _prompt(cycles, tokens, config.max_tokens) for tokens in firsts}
+                for cycles in (built[0].cycles, built[0].bound)
             )
     return Estimate(
         name=graph.name,
         board=config.card.name,
         clock_mhz=config.clock_mhz,
-        groups=tuple(one.estimate() for one in built),
-        memory=intermediate_memory([one.program.graph for one in built]),
+        groups=tuple(group.estimate() for group in built),
+        memory=intermediate_memory([group.program.graph for group in built]),
         passes=passes,
         first_tokens=first,
         first_bounds=least,
@@ -98,7 +98,7 @@ def estimate(
 
 
 def imported(model: Any, example_inputs: Any, config: CompileConfig) -> LogicalGraph:
-    """The logical graph of what `estimate` takes."""
+    """The logical graph of a model that `estimate` takes."""
     if isinstance(model, LogicalGraph):
         return model
     with needed("estimating a model"):
@@ -111,28 +111,30 @@ def imported(model: Any, example_inputs: Any, config: CompileConfig) -> LogicalG
 def _asked(
     positions: Sequence[int] | None, prompts: Sequence[int] | None, config: CompileConfig, text: bool
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Positions and prompts, checked; ValueError."""
+    """Check positions and prompts, and fill in the defaults. Raises ValueError for values out of range."""
     if not text:
         if positions or prompts:
-            raise ValueError("positions and prompts are for language models; this model is none")
+            raise ValueError(
+                "positions and prompts are for language models, and this model is not a language model"
+            )
         return (), ()
     last = config.context - 1
     if positions is None:
         positions = tuple(dict.fromkeys((0, config.context // 2, last)))
     if prompts is None:
         prompts = tuple(dict.fromkeys((config.max_tokens, max(1, config.context // 2))))
-    for what, values, least, most in (
+    for name, values, least, most in (
         ("positions", positions, 0, last),
         ("prompts", prompts, 1, config.context),
     ):
         for value in values:
             if not least <= value <= most:
-                raise ValueError(f"{what} has {value}; {least} to {most} are allowed")
+                raise ValueError(f"{name} has {value}; {least} to {most} are allowed")
     return tuple(positions), tuple(prompts)
 
 
 class _Built:
-    """A group up to its outline."""
+    """A group, built up to its outline."""
 
     def __init__(self, part: GroupPlan, tell: Progress, seconds: dict[str, float]) -> None:
         self.budget, binding = part.budget, part.derivation
@@ -143,8 +145,8 @@ class _Built:
             _ = binding.largest
             self.names = tuple(binding.phases)
 
-        def counted(what: str, done: int, goal: int) -> None:
-            tell(step(4, _STEPS, f"{self.budget.name}: {what}, {done} of {goal}"))
+        def counted(stage: str, done: int, goal: int) -> None:
+            tell(step(4, _STEPS, f"{self.budget.name}: {stage}, {done} of {goal}"))
 
         with _timed("converters, place, size", seconds):
             place = partial(place_program, budget=self.budget)
@@ -160,16 +162,16 @@ class _Built:
         self._known = Known()
 
     def cycles(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
-        """Of a pass, as `Accelerator.predict` has them."""
+        """Predicted cycles of a pass, as in `Accelerator.predict`."""
         return sum(self._by_phase(tokens, position, variant))
 
     def bound(self, tokens: int, position: int = 0, variant: str | None = None) -> float:
-        """Cycles that channels and multipliers need at least for a pass."""
+        """The fewest cycles in which memory channels and multipliers can do a pass."""
         rate = Fraction(self.memory.beats, self.memory.cycles)
         return pass_cycles(self._run(tokens, position, variant)[0], rate)
 
     def timed(self, tokens: int, position: int = 0, variant: str | None = None) -> PassEstimate:
-        """A pass, phase by phase."""
+        """Predict a pass, phase by phase."""
         return predicted_pass(
             self.budget.name,
             self.names,
@@ -195,8 +197,9 @@ class _Built:
         )
 
     def predict(self, passes: Sequence[tuple[int, int, str]]) -> None:
-        """Tokens, position and variant of each: side by side, since the run of a pass is C code."""
-        side_by_side(lambda one: self._by_phase(*one), passes)
+        """Predict passes in parallel threads, because C code runs a pass. passes: tokens, position and
+        variant of each."""
+        side_by_side(lambda arguments: self._by_phase(*arguments), passes)
 
     def _by_phase(self, tokens: int, position: int, variant: str | None) -> tuple[int, ...]:
         key = tokens, position, variant
@@ -219,62 +222,63 @@ class _Built:
 
 
 def _steps(built: _Built, positions: Sequence[int], config: CompileConfig) -> tuple[PassEstimate, ...]:
-    """A token at each position, and the largest pass at the first."""
-    found = [built.timed(1, position, BEST) for position in positions]
+    """A step of one token at each position, and the largest pass at position 0."""
+    passes = [built.timed(1, position, BEST) for position in positions]
     if config.max_tokens > 1:
-        found.append(built.timed(config.max_tokens, 0, BEST))
-    return tuple(found)
+        passes.append(built.timed(config.max_tokens, 0, BEST))
+    return tuple(passes)
 
 
 def _wanted(positions: Sequence[int], prompts: Sequence[int], most: int) -> list[tuple[int, int, str]]:
-    """The passes that `_steps` and `_prompt` begin with, the longest first."""
-    found = {(1, position, BEST) for position in positions} | {(most, 0, BEST)}
+    """The first passes that `_steps` and `_prompt` ask for, the longest first."""
+    passes = {(1, position, BEST) for position in positions} | {(most, 0, BEST)}
     for tokens in prompts:
         kept, rest = _split(tokens, most)
-        found |= {(most, number * most, KEEP) for number in {0, (kept - 1) // 2, kept - 1} if kept}
-        found.add((rest, kept * most, BEST))
-    return sorted(found, reverse=True)
+        passes |= {(most, number * most, KEEP) for number in {0, (kept - 1) // 2, kept - 1} if kept}
+        passes.add((rest, kept * most, BEST))
+    return sorted(passes, reverse=True)
 
 
 def _split(tokens: int, most: int) -> tuple[int, int]:
-    """Whole passes of a prompt before its last one, and the tokens of that."""
+    """The number of full passes of a prompt before its last pass, and the tokens of the last pass."""
     kept = (tokens - 1) // most
     return kept, tokens - kept * most
 
 
 def _passes(built: Sequence[_Built], most: int) -> tuple[PassEstimate, ...]:
-    """The least and the largest pass of every group."""
-    return tuple(one.timed(tokens) for one in built for tokens in dict.fromkeys((1, most)))
+    """The smallest and the largest pass of every group."""
+    return tuple(group.timed(tokens) for group in built for tokens in dict.fromkeys((1, most)))
 
 
-def _prompt(of: Callable[[int, int, str], float], tokens: int, most: int) -> int:
-    """The sum over all passes of a prompt of what `of` says of tokens, position and variant. Of many whole
-    passes some are asked for: between two of them it grows evenly, where the one in the middle says so."""
+def _prompt(cycles: Callable[[int, int, str], float], tokens: int, most: int) -> int:
+    """The cycles of all passes of a prompt. cycles: function from tokens, position and variant to the cycles
+    of a pass. It is called only for some of many full passes. The passes between two of them are interpolated
+    if the pass in the middle lies on a straight line."""
 
-    def one(number: int) -> float:
-        return of(most, number * most, KEEP)
+    def full(number: int) -> float:
+        return cycles(most, number * most, KEEP)
 
     def between(first: int, last: int) -> float:
-        """Of the passes behind `first` and before `last`."""
+        """Cycles of the full passes after `first` and before `last`."""
         if last - first < 2:
             return 0.0
         middle = (first + last) // 2
-        evenly = one(first) + (one(last) - one(first)) * (middle - first) / (last - first)
-        if abs(one(middle) - evenly) <= EVEN * one(middle):
-            ways = (middle - first - 1, one(first)), (last - middle - 1, one(last))
-            return one(middle) + sum(count * (one(middle) + end) / 2 for count, end in ways)
-        return between(first, middle) + one(middle) + between(middle, last)
+        evenly = full(first) + (full(last) - full(first)) * (middle - first) / (last - first)
+        if abs(full(middle) - evenly) <= EVEN * full(middle):
+            sides = (middle - first - 1, full(first)), (last - middle - 1, full(last))
+            return full(middle) + sum(count * (full(middle) + end) / 2 for count, end in sides)
+        return between(first, middle) + full(middle) + between(middle, last)
 
     kept, rest = _split(tokens, most)
-    total = of(rest, kept * most, BEST)
+    total = cycles(rest, kept * most, BEST)
     if kept:
-        total += one(0) + (one(kept - 1) if kept > 1 else 0) + between(0, kept - 1)
+        total += full(0) + (full(kept - 1) if kept > 1 else 0) + between(0, kept - 1)
     return round(total)
 
 
 @contextmanager
 def _timed(stage: str, seconds: dict[str, float]) -> Iterator[None]:
-    """Adds the processor time of what is done in it."""
+    """Add the processor time of the context to a stage, in seconds."""
     start = time.process_time()
     yield
     seconds[stage] = seconds.get(stage, 0.0) + time.process_time() - start

@@ -1,4 +1,4 @@
-"""Language models as accelerators: logits, texts, sessions.
+"""Language models: accelerators that compute logits and write texts.
 
 model = streamgen.compile("model.gguf", config=streamgen.CompileConfig(max_tokens=16, context=512))
 for text in model.generate("The sea", max_new_tokens=20):
@@ -80,13 +80,13 @@ class LanguageModel(Accelerator):
             raise ValueError(f"{folder / MODEL} cannot be read: {error}") from error
 
         def program() -> Program:
-            return found._program()
+            return model._program()
 
         notes = Notes.read(folder, files.content)
-        found = cls(
+        model = cls(
             Group(program, notes), config, text, folder=folder, changed_files=changed_files, trust=trust
         )
-        return found
+        return model
 
     @cached_property
     def golden(self) -> GoldenModel:
@@ -98,12 +98,12 @@ class LanguageModel(Accelerator):
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
-        """The ids of a text."""
+        """The input of `run`: the ids of a text."""
         return tuple(info for info in super().inputs if info.name == IDS)
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
-        """The logits behind it."""
+        """The output of `run`: the logits after the last token."""
         return tuple(info for info in super().outputs if info.name == LOGITS)
 
     @in_turn
@@ -163,7 +163,7 @@ class LanguageModel(Accelerator):
         if ends is None:
             ends = frozenset() if self.tokenizer is None else self.tokenizer.ends
         if texts and tokenizer is None:
-            raise ValueError(f"stop has the text {texts[0]!r}; where the prompt is ids, give ids")
+            raise ValueError(f"stop has the text {texts[0]!r}; for a prompt of ids, only ids are allowed")
         if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, (int, np.integer)):
             raise TypeError(f"max_new_tokens is {max_new_tokens!r}; an integer is needed")
         choice = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
@@ -173,7 +173,7 @@ class LanguageModel(Accelerator):
         return iter(chosen if tokenizer is None else Continuation(chosen, tokenizer, ends, texts))
 
     def predict(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
-        """Predicted cycles of so many tokens of a text, of which the first is at `position`. Nothing runs.
+        """Predicted cycles of `tokens` tokens of a text, of which the first is at `position`. Nothing runs.
         More than `max_tokens` tokens take several passes.
 
         variant: None if the last pass writes logits, `BEST` if it writes the id of the greatest logit, `KEEP`
@@ -196,7 +196,7 @@ class LanguageModel(Accelerator):
         each FIFO. `profile` also measures the phases. Raises CheckpointError if the written model is damaged.
         """
         if self._device is not None and self._device.passes:
-            self._statuses = [tuple(one.status for one in self._device.passes)]
+            self._statuses = [tuple(run.status for run in self._device.passes)]
         return super().report()
 
     @in_turn
@@ -206,7 +206,7 @@ class LanguageModel(Accelerator):
         self._device = None
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
-        """The ids of a text of so many tokens."""
+        """Random ids of a text of `tokens` tokens: uint32 [tokens]."""
         require_count("tokens", tokens)
         return [np.random.default_rng(seed).integers(0, self.vocabulary, tokens, np.uint32)]
 
@@ -244,33 +244,33 @@ class LanguageModel(Accelerator):
         group, memory = self.groups[0], self.manifest.memory
         return [
             PassTiming(
-                position=one.position,
-                tokens=one.tokens,
-                cycles=one.cycles,
+                position=run.position,
+                tokens=run.tokens,
+                cycles=run.cycles,
                 bound=group.bound(
-                    memory, Launch(tiles=one.tokens, position=one.position, variant=one.variant)
+                    memory, Launch(tiles=run.tokens, position=run.position, variant=run.variant)
                 ),
             )
-            for one in (() if self._device is None else self._device.passes)
+            for run in (() if self._device is None else self._device.passes)
         ]
 
     def _passes(self, group: Group) -> Sequence[tuple[int, int, str | None]]:
         """A token in the middle of the context, and the largest pass at its beginning."""
         program = group.program
         best = BEST if BEST in program.variants else None
-        found = ((1, program.last_position(1) // 2, best), (program.max_tiles, 0, best))
-        return list(dict.fromkeys(found))
+        passes = ((1, program.last_position(1) // 2, best), (program.max_tiles, 0, best))
+        return list(dict.fromkeys(passes))
 
     def _interface_line(self) -> str:
-        """What is known of its texts."""
+        """A short text about vocabulary, context and passes."""
         vocabulary, context = counted(self.vocabulary, "id"), counted(self.config.context, "token")
         return f"vocabulary {vocabulary}, context {context}, {self.config.max_tokens:,} a pass"
 
     def _fill_interface(self, folder: Path) -> None:
-        """What it takes and gives is a text."""
+        """Write nothing: arguments and results are not nested."""
 
     def _fill_program(self, group: Group, folder: Path) -> None:
-        """A program of so many positions is derived again from the model."""
+        """Write the quantised model, from which loading derives the program again."""
         save_graph(self._quantised, folder / GRAPH)
         write_text(self.text, asdict(self.config), folder)
 
@@ -283,7 +283,8 @@ class LanguageModel(Accelerator):
         return self._model
 
     def _program(self) -> Program:
-        """Derived again, of a written model; ValueError when this version of streamgen builds other FIFOs."""
+        """Derive the program of a written model again. Raises ValueError if this version of streamgen builds
+        other FIFOs."""
         model, config = self._quantised, self.config
         notes = self.groups[0].notes
         placed = Regions(tuple(slr.name for slr in notes.board.slrs), notes.instances)
@@ -291,6 +292,7 @@ class LanguageModel(Accelerator):
         built = [(c.name, c.depth) for c in self.manifest.counters if c.kind == "level"]
         if built != [(edge.name, edge.depth or 1) for edge in program.graph.edges]:
             raise ValueError(
-                f"{self._folder} is of a streamgen that builds other FIFOs; compile the model again"
+                f"{self._folder} was written by a version of streamgen that builds other FIFOs; compile the "
+                "model again"
             )
         return program

@@ -18,9 +18,8 @@ from typing import Any
 
 __all__ = ["main", "run", "streamgen"]
 
-PATIENCE = (
-    5.0  # seconds after the first Ctrl-C in which another has no effect, because files are being removed
-)
+# Seconds after the first Ctrl-C in which another one has no effect, because files are being removed.
+PATIENCE = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,7 +48,7 @@ def _run(given: list[str]) -> int:
             called = next((streamgen.commands[word] for word in given if word in streamgen.commands), None)
             options = option_names(called, given)
             warnings.showwarning = partial(_warn, options)
-            arguments = [word for word in given if word != "--verbose"]  # which may stand anywhere
+            arguments = [word for word in given if word != "--verbose"]  # allowed anywhere
             result = streamgen.main(arguments, prog_name="streamgen", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
@@ -71,7 +70,7 @@ def _warn(options: Mapping[str, str], message: Any, kind: type[Warning], *where:
     from streamgen.base.errors import GenerationWarning
     from streamgen.cli.messages import in_options
 
-    of_file = issubclass(kind, GenerationWarning)  # its settings have names of their own
+    of_file = issubclass(kind, GenerationWarning)  # names settings of a file, not options
     text = str(message) if of_file else in_options(str(message), options)
     print(f"streamgen: warning: {text}", file=sys.stderr)
 

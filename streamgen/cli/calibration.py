@@ -13,7 +13,7 @@ from streamgen.base.progress import After, Progress
 from streamgen.base.wording import counted
 from streamgen.cli.options import config_of
 
-WINDOW = 512  # tokens; less where the context is shorter
+WINDOW = 512  # tokens; fewer if the context is shorter
 
 
 def calibrated_of(
@@ -44,11 +44,11 @@ def calibrated_of(
             "thousands"
         )
     window = min(WINDOW, graph.context, tokens + len(begin))
-    texts = [{"ids": some} for some in windows_of(ids, tokens, window, begin)]
+    texts = [{"ids": part} for part in windows_of(ids, tokens, window, begin)]
     numbers = config.numbers(True)
     if options["bits"] is not None:
         numbers = within_bits(graph, texts, numbers, options["bits"], progress)
-    small = calibrated(graph, texts, numbers, options["calibrate_folder"], progress)
-    found = compile(small, None, config, progress, tokenizer=tokenizer, after=after)
-    assert isinstance(found, LanguageModel)
-    return found
+    rounded = calibrated(graph, texts, numbers, options["calibrate_folder"], progress)
+    model = compile(rounded, None, config, progress, tokenizer=tokenizer, after=after)
+    assert isinstance(model, LanguageModel)
+    return model

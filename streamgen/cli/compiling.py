@@ -53,12 +53,12 @@ def estimate(
     from streamgen.observe.estimate import NoEstimate, comparison
 
     with progress_line() as progress:
-        found = estimates(sources, boards, clocks, options, positions, prompts, progress)
+        results = estimates(sources, boards, clocks, options, positions, prompts, progress)
     if as_json:
-        click.echo(f"[{','.join(one.to_json() for one in found)}]")
+        click.echo(f"[{','.join(result.to_json() for result in results)}]")
     else:
-        click.echo(found[0] if len(found) == 1 else comparison(found))
-    if all(isinstance(one, NoEstimate) for one in found):
+        click.echo(results[0] if len(results) == 1 else comparison(results))
+    if all(isinstance(result, NoEstimate) for result in results):
         click.get_current_context().exit(1)
 
 
@@ -75,8 +75,7 @@ def estimate(
 def compile(
     source: str | None, gguf: str | None, layer: int, output: Path, shown: tuple[str, ...], **options: Any
 ) -> None:
-    """Compile SOURCE and write Verilog, packed weights, manifest and golden model to a
-    new folder.
+    """Compile SOURCE and write Verilog, packed weights, manifest and golden model to a new folder.
 
     \b
     Examples:
@@ -86,9 +85,9 @@ def compile(
       streamgen compile CHECKPOINT -o model --calibrate prose.txt --bits 5
     """
 
-    def show(name: str, made: Any) -> None:
+    def show(name: str, result: Any) -> None:
         if name in shown or "all" in shown:
-            click.echo(f"== {name}\n{made}")
+            click.echo(f"== {name}\n{result}")
 
     require_free(output, WRITTEN)
     with progress_line() as progress:
@@ -106,8 +105,7 @@ def compile(
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE",
     help="Write a page with pictures instead. It shows the graph, cycles, roofline, FIFOs, card and memory "
-         "in one file, "
-    "which needs no network.",
+    "in one file, which needs no network.",
 )  # fmt: skip
 @click.option(
     "--storage", metavar="URL",
@@ -126,8 +124,7 @@ def report(
     study: str | None,
     **options: Any,
 ) -> None:
-    """Print the choices of the compiler for SOURCE, and its FIFOs, converters, resources
-    and schedule.
+    """Print the choices of the compiler for SOURCE, and its FIFOs, converters, resources and schedule.
 
     \b
     Examples:
@@ -147,15 +144,15 @@ def report(
     with progress_line() as progress:
         accelerator = accelerator_from(source, gguf, layer, options, progress)
         progress("report")
-        found = accelerator.report()
+        summary = accelerator.report()
         if searched is not None:
-            found = found.with_study(searched)
+            summary = summary.with_study(searched)
         if html is not None:
-            found.html(html)
+            summary.html(html)
     if as_json:
-        click.echo(found.to_json())
+        click.echo(summary.to_json())
     elif html is None:
-        click.echo(found.text(full=full))
+        click.echo(summary.text(full=full))
     if html is not None:
         click.echo(f"written to {html}", err=as_json)
 

@@ -147,18 +147,18 @@ def explore(
             title = {"model": source, "board": board} if several else {}
             try:
                 progress("reading the model")
-                found = space(*model_of(source, progress), config, only=values)
-                name = f"{found.name}-{board}" if several else study
-                front = [] if listed else search.front(source, found, name, options, progress)
+                designs = space(*model_of(source, progress), config, only=values)
+                name = f"{designs.name}-{board}" if several else study
+                front = [] if listed else search.front(source, designs, name, options, progress)
             except (*EXPECTED, click.ClickException) as error:
                 if not several:
                     raise
                 text = f"{source} on {board}: not searched, because {message_of(error, names)}"
                 shown.append({**title, "reason": message_of(error, names)})
             else:
-                text = "\n".join(map(str, found.factors)) if listed else front_table(front, found.config)
+                text = "\n".join(map(str, designs.factors)) if listed else front_table(front, designs.config)
                 text = f"{source} on {board}:\n{text}" if several else text
-                shown += [title | _json(one, found.config) for one in front]
+                shown += [title | _json(point, designs.config) for point in front]
                 fits = fits or listed or work_only or bool(front)
             progress("")
             if not (as_json or work_only) or listed:
@@ -185,7 +185,7 @@ class _Search:
     work_only: bool
 
     def front(
-        self, source: str, found: Any, name: str | None, options: Mapping[str, Any], progress: Progress
+        self, source: str, designs: Any, name: str | None, options: Mapping[str, Any], progress: Progress
     ) -> list[Any]:
         """The Pareto front of a space; empty in a process that only works. name: name of the study."""
         from streamgen.api.search.front import plot as draw
@@ -194,39 +194,41 @@ class _Search:
         with tempfile.TemporaryDirectory() as folder:
             place = self.storage or (f"{folder}/journal" if self.workers > 1 else None)
             study = Study(
-                found, self.objectives, storage=place, name=name, sampler=self.sampler,
+                designs, self.objectives, storage=place, name=name, sampler=self.sampler,
                 seed=None if self.storage else self.seed,
             )  # fmt: skip
             again = [source, "--work-only", f"--trials={self.trials}", f"--sampler={self.sampler}"]
-            again += [f"--storage={place}", *(f"--objective={one}" for one in self.objectives)]
-            again += [f"--only={one}" for one in self.only] + ([f"--study={name}"] if name else [])
-            with _beside(self.workers - 1, again, {**options, "board": found.config.card.name}):
+            again += [f"--storage={place}", *(f"--objective={objective}" for objective in self.objectives)]
+            again += [f"--only={restriction}" for restriction in self.only] + (
+                [f"--study={name}"] if name else []
+            )
+            with _beside(self.workers - 1, again, {**options, "board": designs.config.card.name}):
                 study.run(self.trials, progress)
             if self.work_only:
                 return []
             progress("evaluating the front")
             front = list(study.front(exact=not self.rough))
             if self.plot is not None:
-                draw(self.plot, study.objectives, study.tried, front, found.config)
+                draw(self.plot, study.objectives, study.tried, front, designs.config)
             return front
 
 
-def _json(one: Any, base: Any) -> dict[str, Any]:
+def _json(point: Any, base: Any) -> dict[str, Any]:
     from streamgen.api.search.front import chosen
 
-    figures = {f.name: getattr(one, f.name) for f in fields(one) if f.name not in ("config", "why")}
-    return {**figures, "over": dict(one.over), "config": chosen(one.config, base)}
+    figures = {f.name: getattr(point, f.name) for f in fields(point) if f.name not in ("config", "why")}
+    return {**figures, "over": dict(point.over), "config": chosen(point.config, base)}
 
 
 def _values(only: Sequence[str]) -> dict[str, list[Any]]:
     """The values of --only by factor. Raises click's UsageError for a text of another form."""
-    found: dict[str, list[Any]] = {}
+    by_factor: dict[str, list[Any]] = {}
     for text in only:
         name, mark, values = text.partition("=")
         if not mark:
             raise click.UsageError(f"--only {text!r} is not of the form FACTOR=VALUES")
-        found[name] = [_value(one) for one in values.split(",") if one]
-    return found
+        by_factor[name] = [_value(value) for value in values.split(",") if value]
+    return by_factor
 
 
 def _value(text: str) -> Any:
@@ -237,7 +239,7 @@ def _value(text: str) -> Any:
 
 @contextmanager
 def _beside(count: int, arguments: Sequence[str], options: Mapping[str, Any]) -> Iterator[None]:
-    """Run so many other processes on the same study during the block, and wait for them at its end."""
+    """Run `count` other processes on the same study during the block, and wait for them at its end."""
     words = [sys.executable, "-c", "from streamgen.cli import run; run()", "explore", *arguments]
     for name, value in given_options(options).items():
         option = name.replace("_", "-")

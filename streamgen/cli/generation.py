@@ -135,7 +135,7 @@ def generate(
             opened.write(output)
         chosen = opened.chosen(card, progress)
         if on_screen and (forecast := opened.forecast) is not None:
-            print(forecast, file=sys.stderr, flush=True)  # click.echo would write past what is shown there
+            print(forecast, file=sys.stderr, flush=True)  # click.echo would write through the progress bar
         tokenizer, pieces = opened.tokenizer, []
         continuation = Continuation(chosen, tokenizer, tokenizer.ends, stops)
         if on_screen:
@@ -159,7 +159,7 @@ def generate(
         if check_weights:
             click.echo(WEIGHTS_ARE_RIGHT)
     if as_json:
-        found = {
+        result = {
             "prompt": asked.prompt,
             "text": "".join(pieces),
             "ids": continuation.ids,
@@ -167,7 +167,7 @@ def generate(
             "on": place,
             "costs": [cost.values() for cost in costs],
         }
-        click.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        click.echo(json.dumps(result, ensure_ascii=False, indent=1))
     if compare:
         require_golden(continuation.ids, expected)
         if on_screen:

@@ -43,7 +43,7 @@ def source_options(command: Any) -> Any:
     command = click.option(
         "--trust", multiple=True, metavar="PACKAGE",
         help="Allow a written folder to use the kernels of this package, whose code then runs. May be "
-             "repeated.",
+        "repeated.",
     )(config_options(command))  # fmt: skip
     command = changed_files_option(command)
     command = click.option(
@@ -53,8 +53,7 @@ def source_options(command: Any) -> Any:
         "--gguf",
         metavar="FILE",
         help="Compile the feed-forward block of one layer of this GGUF file instead of SOURCE. The "
-        "architecture must be "
-        "llama; 'default' is SmolLM2.",
+        "architecture must be llama; 'default' is SmolLM2.",
     )(command)
     return click.argument("source", required=False)(command)
 
@@ -63,7 +62,7 @@ def changed_files_option(command: Any) -> Any:
     """Add --changed-files to a command."""
     return click.option(
         "--changed-files", is_flag=True,
-        help="Accept a written folder whose files have changed since.",
+        help="Accept a written folder whose files have changed since it was written.",
     )(command)  # fmt: skip
 
 

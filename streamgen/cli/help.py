@@ -72,12 +72,12 @@ GROUPS = (
 
 def grouped(command: click.Command) -> Iterator[tuple[OptionGroup, list[click.Option]]]:
     """The options of a command that are not hidden, by group; groups without options are left out."""
-    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
-    own = {one.name for one in options} if command.name in ("package", "cocotb") else set()
-    place = {name: group for group in GROUPS for name in group.names if name not in own}
+    options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+    own = {option.name for option in options} if command.name in ("package", "cocotb") else set()
+    group_of = {name: group for group in GROUPS for name in group.names if name not in own}
     for group in GROUPS:
-        if some := [one for one in options if place.get(str(one.name), GROUPS[0]) is group]:
-            yield group, some
+        if members := [option for option in options if group_of.get(str(option.name), GROUPS[0]) is group]:
+            yield group, members
 
 
 class Command(click.Command):
@@ -88,12 +88,12 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The common options, with the first sentence of each text."""
-        common = COMMON.get(str(self.name), ())
-        options = [one for name in common for one in self.params if one.name == name]
-        helps = [one for one in super().get_params(ctx) if one not in self.params]
+        by_name = {option.name: option for option in self.params}
+        options = [by_name[name] for name in COMMON.get(str(self.name), ())]  # KeyError for a wrong name
+        helps = [option for option in super().get_params(ctx) if option not in self.params]
         with formatter.section("Options"):
             formatter.write_dl([(names, _first(text)) for names, text in _records(ctx, [*options, *helps])])
-        if len(options) < sum(len(some) for _, some in grouped(self)):
+        if len(options) < sum(len(members) for _, members in grouped(self)):
             formatter.write_paragraph()
             formatter.write_text(f"More options: {ctx.command_path} --help-all")
 
@@ -108,9 +108,8 @@ class Command(click.Command):
                     formatter.write_paragraph()
                 formatter.write_dl([*_records(ctx, options)])
         with formatter.section("Help"):
-            formatter.write_dl(
-                [*_records(ctx, [one for one in self.get_params(ctx) if one not in self.params])]
-            )
+            helps = [option for option in self.get_params(ctx) if option not in self.params]
+            formatter.write_dl([*_records(ctx, helps)])
 
 
 class CommandGroup(click.Group):

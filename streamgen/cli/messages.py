@@ -11,10 +11,8 @@ from streamgen.base.errors import StreamgenError
 EXPECTED = (StreamgenError, ValueError, TypeError, OSError, MemoryError)
 """Errors that become messages. Any other exception is a defect of streamgen."""
 
-_COMPARED = {
-    "board": "--on",
-    "clock_mhz": "--at",
-}  # the options that compare several values of a field
+# The options that compare several values of a field.
+_COMPARED = {"board": "--on", "clock_mhz": "--at"}
 
 
 def option_names(command: click.Command | None, given: Collection[str]) -> dict[str, str]:

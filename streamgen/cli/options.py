@@ -69,8 +69,7 @@ def calibration_options(command: Command) -> Command:
         click.option(
             "--bits", type=float, metavar="BITS",
             help="With --calibrate: average number of bits of a weight, with its share of scales and "
-                 "minimums. "
-            "The matmuls that gain most have 8 bits, all others 4.",
+            "minimums. The matmuls that gain most have 8 bits, all others 4.",
         ),
         click.option(
             "--calibrate-folder", type=click.Path(path_type=Path), metavar="DIR",
@@ -84,7 +83,7 @@ def calibration_options(command: Command) -> Command:
         click.option(
             "--calibrate", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
             help="Round the weights for this text (UTF-8). Choose a text like those that the model will "
-                 "read.",
+            "read.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -106,7 +105,7 @@ def require_used(useless: Mapping[str, str]) -> None:
     context = click.get_current_context()
     for name, why in useless.items():
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            option = next(one for one in context.command.params if one.name == name)
+            option = next(option for option in context.command.params if option.name == name)
             raise click.UsageError(f"{max(option.opts, key=len)} has no effect {why}")
 
 
@@ -143,9 +142,9 @@ def _texts() -> dict[str, str]:
     """The text of each field in the docstring of the configuration, with options for the names of fields."""
     names = [field.name for field in dataclasses.fields(CompileConfig)]
     body = re.sub(r"\s+", " ", inspect.getdoc(CompileConfig) or "")
-    found = re.split(rf"(?:^|(?<=[.\]}}}}]) )({'|'.join(names)}): ", body)
+    parts = re.split(rf"(?:^|(?<=[.\]}}}}]) )({'|'.join(names)}): ", body)
     return {
-        name: _in_options(text.strip(), names) for name, text in zip(found[1::2], found[2::2], strict=True)
+        name: _in_options(text.strip(), names) for name, text in zip(parts[1::2], parts[2::2], strict=True)
     }
 
 

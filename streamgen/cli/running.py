@@ -106,8 +106,7 @@ def simulate(
     device: int,
     **options: Any,
 ) -> None:
-    """Simulate the Verilog of SOURCE cycle by cycle and compare the outputs with the golden
-    model.
+    """Simulate the Verilog of SOURCE cycle by cycle and compare the outputs with the golden model.
 
     \b
     Examples:
@@ -141,9 +140,9 @@ def simulate(
     given = [read_array(file) for file in inputs]
     with progress_line() as progress:
         accelerator = accelerator_from(source, gguf, layer, options, progress)
-        wanted, made = accelerator.inputs, accelerator.outputs
-        if outputs and len(outputs) != len(made):
-            names = ", ".join(info.name for info in made)
+        wanted, produced = accelerator.inputs, accelerator.outputs
+        if outputs and len(outputs) != len(produced):
+            names = ", ".join(info.name for info in produced)
             raise click.UsageError(
                 f"--output must be given once for each of {names}; it is given "
                 f"{counted(len(outputs), 'time')}"
@@ -174,7 +173,7 @@ def simulate(
     for info, array in zip(wanted, arrays, strict=True):
         origin = "" if inputs else f", random with seed {seed}"
         click.echo(f"input {info.name} {list(array.shape)} {array.dtype}{origin}")
-    for k, (info, array) in enumerate(zip(made, results, strict=True)):
+    for k, (info, array) in enumerate(zip(produced, results, strict=True)):
         click.echo(
             f"output {info.name} {list(array.shape)} {array.dtype}{f' -> {outputs[k]}' if outputs else ''}"
         )
@@ -192,7 +191,9 @@ def simulate(
         click.echo(f"report -> {summary.html(html)}")
     if expected is not None:
         _compare(
-            [info.name for info in made], results, expected if isinstance(expected, tuple) else (expected,)
+            [info.name for info in produced],
+            results,
+            expected if isinstance(expected, tuple) else (expected,),
         )
 
 

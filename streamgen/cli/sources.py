@@ -20,7 +20,7 @@ from streamgen.cli.options import config_of, require_calibration, require_no_opt
 
 CHECKPOINT = "config.json"
 
-EXAMPLE_TOKENS = 2  # of the example input of a GGUF layer; torch.export wants to see more than one
+EXAMPLE_TOKENS = 2  # tokens of the example input of a GGUF layer; torch.export needs more than one
 
 
 def accelerator_of(

@@ -83,8 +83,7 @@ class Asked:
         if len(ids) + self.new_tokens > context:
             raise click.UsageError(
                 f"the prompt has {counted(len(ids), 'token')}; with --max-new-tokens {self.new_tokens} the "
-                "text "
-                f"exceeds the context of {counted(context, 'token')}"
+                f"text exceeds the context of {counted(context, 'token')}"
             )
         return ids
 
@@ -137,15 +136,15 @@ class Opened:
         tokenizer = load_tokenizer(model)
         ids = asked.ids(tokenizer, config.context)
 
-        def check(name: str, made: Any) -> None:
+        def check(name: str, graph: Any) -> None:
             if name != "import":
                 return
-            if not is_language_model(made):
+            if not is_language_model(graph):
                 raise click.UsageError(f"{source} is not a language model; `streamgen simulate` runs it")
-            asked.ids(tokenizer.of_model(vocabulary_of(made)), made.context)
+            asked.ids(tokenizer.of_model(vocabulary_of(graph)), graph.context)
 
-        make = golden_model if golden else compile
-        return cls(asked, make(model, inputs, config, progress, after=check), tokenizer, ids)
+        prepare = golden_model if golden else compile
+        return cls(asked, prepare(model, inputs, config, progress, after=check), tokenizer, ids)
 
     def write(self, folder: Path) -> None:
         """Write the accelerator to a new folder."""
@@ -303,21 +302,21 @@ class TextCost:
 def _costs_of(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) -> list[TextCost]:
     """Costs of the prompt and of the tokens after it. A part without passes is left out."""
     memory, costs = manifest.memory, []
-    for part, some in (
-        ("prompt", [one for one in passes if one.position < prompt_tokens]),
-        ("each token after it", [one for one in passes if one.position >= prompt_tokens]),
+    for part, runs in (
+        ("prompt", [run for run in passes if run.position < prompt_tokens]),
+        ("each token after it", [run for run in passes if run.position >= prompt_tokens]),
     ):
-        if not some:
+        if not runs:
             continue
-        cycles, moved = sum(one.cycles for one in some), [one.bytes for one in some]
+        cycles, moved = sum(run.cycles for run in runs), [run.bytes for run in runs]
         counts = [count for count in moved if count is not None]
         known = len(counts) == len(moved)
         limit = cycles * len(manifest.ports) * BEAT_BYTES * memory.beats / memory.cycles
         costs.append(
             TextCost(
                 part=part,
-                tokens=sum(one.tokens for one in some),
-                passes=len(some),
+                tokens=sum(run.tokens for run in runs),
+                passes=len(runs),
                 cycles=cycles,
                 clock_mhz=manifest.clock_mhz,
                 bytes=sum(counts) if known else None,
@@ -329,8 +328,8 @@ def _costs_of(manifest: Manifest, passes: Sequence[Pass], prompt_tokens: int) ->
 
 def require_golden(ids: Sequence[int], golden: Sequence[int]) -> None:
     """Raise StreamgenError if the ids of a text differ from the golden model's."""
-    for index, (one, expected) in enumerate(zip_longest(ids, golden)):
-        if one != expected:
+    for index, (written, expected) in enumerate(zip_longest(ids, golden)):
+        if written != expected:
             raise StreamgenError(
-                f"token {index} of the text has the id {one}; the golden model's id is {expected}"
+                f"token {index} of the text has the id {written}; the golden model's id is {expected}"
             )

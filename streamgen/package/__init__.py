@@ -1,10 +1,11 @@
-"""From a written folder to a kernel for the card: what the vendor's tools need of a design, and running them.
+"""Packages: the files that the vendor's tools need to build a written design for a card, and running the
+tools.
 
     package("mlp", "card")                      # Verilog, kernel.xml, scripts, weights, host: a new folder
-    tools = find_tools(board_of_folder("mlp"))  # None where vivado and v++ are not on PATH
-    build("card", tools)                        # the card's binary, in hours
+    tools = find_tools(board_of_folder("mlp"))  # None if vivado or v++ is not on PATH
+    build("card", tools)                        # the binary of the card; takes hours
 
-It works on folders that `Accelerator.write` wrote, without compiler or simulator.
+Packaging works on folders that `Accelerator.write` wrote. It needs neither the compiler nor a simulator.
 """
 
 from streamgen.package.folder import board_of_folder, build, package, steps_of

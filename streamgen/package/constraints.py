@@ -1,10 +1,11 @@
-"""What the placement of a design says to the tools.
+"""Placement constraints: the SLR of each block of a design, for the vendor's placer.
 
-A design that lies on one SLR is kept there by the linker (`slr=`). One that lies on several cannot be, as
-that would bind all of it to one region. Its blocks get the property USER_SLR_ASSIGNMENT, a wish that the
-placer follows where it can (AMD's UG912), and so do the registers of their resets. Whatever crosses between
-two SLRs has registers at both, marked for the wires between them (USER_SLL_REG) in the Verilog. Borders as
-hard as those of a pblock are not written: a kernel lies inside a region of the platform, which has its own.
+If a design lies on one SLR, the linker keeps it there (`slr=`). This does not work for a design on several
+SLRs, because `slr=` binds the whole kernel to one of them. Such a design gets the property
+USER_SLR_ASSIGNMENT on its blocks and on the registers of their resets; the placer follows this property where
+it can (AMD's UG912). Every signal between two SLRs has a register on both sides, and the Verilog marks these
+registers for the wires between SLRs (USER_SLL_REG). No pblocks are written: a kernel lies inside a region of
+the platform, which has its own pblocks.
 """
 
 from collections.abc import Mapping
@@ -13,23 +14,21 @@ CONSTRAINTS = "placement.xdc"
 
 
 def only_slr(instances: Mapping[str, str]) -> str | None:
-    """The SLR on which all instances lie; None when they lie on several."""
+    """The SLR on which all instances lie; None if they lie on several SLRs."""
     slrs = set(instances.values())
     return slrs.pop() if len(slrs) == 1 else None
 
 
 def placement_constraints(instances: Mapping[str, str]) -> str | None:
-    """Text of the file of constraints, scoped to the kernel; None when all instances lie on one SLR.
+    """Text of the constraints file, scoped to the kernel; None if all instances lie on one SLR.
 
-    instances: the SLR of each, by its name in the top of the Verilog.
+    instances: the SLR of each instance, by the name of the instance in the top module of the Verilog.
     """
     if only_slr(instances) is not None:
         return None
-    lines = [
-        "# Where the compiler has placed the blocks of the kernel, and the registers of their resets.",
-    ]
+    lines = ["# The SLRs of the kernel's blocks and of the registers of their resets."]
     for slr in sorted(set(instances.values())):
-        names = sorted(name for name, place in instances.items() if place == slr)
+        names = sorted(name for name, home in instances.items() if home == slr)
         lines += [
             f"set_property USER_SLR_ASSIGNMENT {slr} [get_cells {{",
             *(f"    {name}" for name in names),

@@ -51,7 +51,7 @@ Source = str | Path | HasFolder
 
 @dataclass(frozen=True)
 class Written:
-    """A design in a folder. notes: notes of the compiler."""
+    """A design in a folder. notes: the notes of the compiler."""
 
     files: WrittenFolder
     notes: Notes
@@ -107,11 +107,11 @@ class Written:
     def texts(self) -> dict[str, str]:
         """Texts of the files that are made for the package, by file name."""
         manifest, constraints = self.manifest, placement_constraints(self.notes.instances)
-        made = {
+        texts = {
             _KERNEL_XML: kernel_xml(manifest),
             SCRIPT: packaging_script(manifest, self.notes.board, constrained=constraints is not None),
         }
-        return made if constraints is None else {**made, CONSTRAINTS: constraints}
+        return texts if constraints is None else {**texts, CONSTRAINTS: constraints}
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class PackagedModel:
         return [(Path(self.folder) / name).as_posix() for name in self.execution.chain.folders]
 
     def parts(self, first: int) -> list[LinkedKernel]:
-        """The kernels of the model. first: number of the first of them on the card."""
+        """The kernels of the model. first: number of the first one on the card."""
         return [
             LinkedKernel(
                 folder=folder,
@@ -202,10 +202,10 @@ def package(sources: Source | Sequence[Source], target: str | Path, name: str | 
     if not given:
         raise ValueError("a package needs at least one accelerator")
     place = Path(target).resolve()
-    models = [PackagedModel.read(_folder_of(one)) for one in given]
+    models = [PackagedModel.read(_folder_of(source)) for source in given]
     if len(models) > 1:
         _require_names(models)
-        models = [PackagedModel(one.origin, one.execution, one.designs, one.name) for one in models]
+        models = [PackagedModel(model.origin, model.execution, model.designs, model.name) for model in models]
     designs = [design for model in models for design in model.designs]
     for design in designs:
         shell_of(design.notes.board)
@@ -243,8 +243,8 @@ def build(folder: str | Path, tools: Tools, progress: Progress | None = None) ->
     """
     place = Path(folder).resolve()
     with told(progress) as tell:
-        made = [run_step(step, tools, place, tell) for step in steps_of(place)]
-    return made[-1]
+        products = [run_step(step, tools, place, tell) for step in steps_of(place)]
+    return products[-1]
 
 
 def steps_of(folder: Path) -> tuple[ToolStep, ...]:
@@ -256,17 +256,18 @@ def packaged(folder: Path) -> list[tuple[Path, Manifest]]:
     """Folder and manifest of each kernel of a package. Raises ValueError for any other folder."""
     kernels = []
     for kernel in Card.read(folder).kernels:
-        found = WrittenFolder.read(folder / kernel.folder)
-        if not (found.path / _KERNEL_XML).is_file():
+        written = WrittenFolder.read(folder / kernel.folder)
+        buffers = {buffer.name for buffer in written.manifest.buffers}
+        if not (written.path / _KERNEL_XML).is_file():
             raise ValueError(
-                f"{found.path} is not a package, since it has no {_KERNEL_XML}; `streamgen "
+                f"{written.path} is not a package, since it has no {_KERNEL_XML}; `streamgen "
                 "package` writes one"
             )
-        if found.manifest.top != kernel.name or set(kernel.banks) != {b.name for b in found.manifest.buffers}:
+        if written.manifest.top != kernel.name or set(kernel.banks) != buffers:
             raise ValueError(
-                f"{folder / CARD_FILE} describes another kernel than {found.path}; package it again"
+                f"{folder / CARD_FILE} describes another kernel than {written.path}; package the model again"
             )
-        kernels.append((found.path, found.manifest))
+        kernels.append((written.path, written.manifest))
     return kernels
 
 
@@ -279,7 +280,7 @@ def _require_names(models: Sequence[PackagedModel]) -> None:
     names = [model.name for model in models]
     for model in models:
         if names.count(model.name) > 1:
-            where = " and ".join(str(one.origin) for one in models if one.name == model.name)
+            where = " and ".join(str(other.origin) for other in models if other.name == model.name)
             raise ValueError(
                 f"several models are called {model.name!r} ({where}): compile each with its own name "
                 "(CompileConfig.name)"
@@ -287,8 +288,8 @@ def _require_names(models: Sequence[PackagedModel]) -> None:
 
 
 def _require_modules(designs: Sequence[Written]) -> None:
-    """Raise ValueError if kernels have different modules of the same name. Only modules of users can: the
-    names of the compiler's modules depend on their contents."""
+    """Raise ValueError if two kernels have different modules of the same name. This can only happen to the
+    modules of users, because the names of the compiler's modules depend on their contents."""
     known: dict[str, tuple[str, str]] = {}
     for design in designs:
         top = design.manifest.top

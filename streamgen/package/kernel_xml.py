@@ -1,8 +1,8 @@
 """kernel.xml: the ports and arguments of a kernel, as XRT and the linker see them.
 
-The format is that of AMD's UG1393, "RTL Kernel XML File": arguments in the order of their ids, a scalar at
-the port of the registers, a pointer at the master through which its buffer is reached. With such a file the
-control protocol is said in it, not to `package_xo`.
+AMD's UG1393, "RTL Kernel XML File", defines the format. Arguments stand in the order of their ids. A scalar
+belongs to the port of the registers, a pointer to the master that reads and writes its buffer. The file also
+names the control protocol, which `package_xo` then does not take as an option.
 """
 
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
@@ -22,13 +22,13 @@ def vlnv(manifest: Manifest) -> str:
 
 
 def masters(manifest: Manifest) -> dict[str, str]:
-    """The AXI master of each pointer argument, by the argument's name."""
+    """For each pointer argument, by name: its AXI master."""
     ports = {port.channel: port.name for port in manifest.ports}
     return {buffer.name: ports[buffer.channel] for buffer in manifest.buffers}
 
 
 def kernel_xml(manifest: Manifest) -> str:
-    """Text of the file; the same manifest gives the same bytes."""
+    """Text of the file. The same manifest gives the same bytes."""
     root = Element("root", versionMajor="1", versionMinor="6")
     kernel = SubElement(
         root,

@@ -1,4 +1,4 @@
-"""The configuration of the linker, v++: platform, clock, an instance of each kernel, a bank for each port."""
+"""The configuration file of the linker v++: platform, clock, kernels, and the memory bank of each port."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,10 @@ LINK = "link.cfg"
 
 
 def link_config(card: Card, manifests: Sequence[Manifest], board: Board) -> str:
-    """Text of the file. manifests: of the kernels of the card, in order.
+    """Text of the file. manifests: the manifests of the kernels of the card, in order.
 
-    ValueError for a board without a shell, a clock of no whole MHz, a platform that is no name, or a port on
-    a channel that the board does not have.
+    Raises ValueError for a board without a shell, for a clock that is not a whole number of MHz, for a
+    platform or part that is not a valid name, and for a port on a channel that the board does not have.
     """
     for manifest in manifests:
         _require(manifest, board)
@@ -33,7 +33,8 @@ def link_config(card: Card, manifests: Sequence[Manifest], board: Board) -> str:
 
 
 def _banks(kernel: Kernel, manifest: Manifest) -> Iterator[str]:
-    """A line for each port; one for each of its arguments where some lie in the bank of another kernel."""
+    """One line for each port. If its arguments lie in several banks, because another kernel owns some of
+    them, one line for each argument."""
     for port in manifest.ports:
         names = [buffer.name for buffer in manifest.buffers if buffer.channel == port.channel]
         banks = {name: kernel.banks[name] for name in names}
@@ -45,13 +46,13 @@ def _banks(kernel: Kernel, manifest: Manifest) -> Iterator[str]:
 def _require(manifest: Manifest, board: Board) -> None:
     if manifest.clock_mhz != int(manifest.clock_mhz):
         raise ValueError(
-            f"{manifest.top!r} is compiled for {manifest.clock_mhz} MHz, and v++ takes whole MHz: compile it "
+            f"{manifest.top!r} is compiled for {manifest.clock_mhz} MHz, but v++ takes whole MHz: compile it "
             f"with clock_mhz={int(manifest.clock_mhz)}"
         )
     for what, name in (("platform", shell_of(board).platform), ("part", board.part)):
         if not re.fullmatch(r"[\w.+/-]+", name, re.ASCII):
             raise ValueError(
-                f"the {what} of board {board.name!r} is {name!r}; letters, digits and _ . + / - make a name"
+                f"the {what} of board {board.name!r} is {name!r}; letters, digits and _ . + / - are allowed"
             )
     for port in manifest.ports:
         if port.channel >= board.hbm.channels:

@@ -1,5 +1,5 @@
-"""The script that makes a kernel object of the Verilog in Vivado: what is particular to a design, then
-`vivado.tcl`, which is the same for all."""
+"""The script with which Vivado makes a kernel object from the Verilog. Settings of the design come first,
+then `vivado.tcl`, which is the same for all designs."""
 
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
@@ -14,9 +14,9 @@ _CONTROL_REGISTERS = ("CTRL", "GIER", "IP_IER", "IP_ISR")
 
 
 def packaging_script(manifest: Manifest, board: Board, *, constrained: bool) -> str:
-    """Text of the script. constrained: the file of constraints belongs to the kernel.
+    """Text of the script. constrained: whether the kernel has a file of placement constraints.
 
-    ValueError for a buffer with the name of a control register.
+    Raises ValueError for a buffer that has the name of a control register.
     """
     settings = {
         "top": manifest.top,

@@ -72,9 +72,9 @@ def readme(
             "| kernel | folder | SLR | memory banks |",
             "|---|---|---|---|",
             *(
-                f"| {one.name} | `{one.folder}` | {one.slr or 'several'} | "
-                f"{_ranges(set(one.banks.values()))} |"
-                for one in card.kernels
+                f"| {kernel.name} | `{kernel.folder}` | {kernel.slr or 'several'} | "
+                f"{_ranges(set(kernel.banks.values()))} |"
+                for kernel in card.kernels
             ),
             "",
             "If one kernel writes data that another kernel reads, both use one buffer, and the host copies "
@@ -99,7 +99,7 @@ def _ranges(numbers: set[int]) -> str:
             parts[-1].append(number)
         else:
             parts.append([number])
-    return ", ".join(str(one[0]) if len(one) == 1 else f"{one[0]}-{one[-1]}" for one in parts)
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
 def _files(card: Card, manifests: Sequence[Manifest]) -> list[tuple[str, str]]:

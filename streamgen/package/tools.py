@@ -19,34 +19,37 @@ VIVADO, VPP = "vivado", "v++"
 _RELEASE = re.compile(r"\bv(\d{4}\.\d)\b")
 _ERROR = re.compile(r"^(ERROR\b|CRITICAL WARNING: \[(?:Timing|Route))", re.IGNORECASE)
 _MOST = 12  # lines of a log that an error shows
-_WIDTH = 100  # of a line of progress
+_WIDTH = 100  # characters of a line of progress
 _HINTS = (
     (
         r"licen[sc]e",
-        "Vivado has no licence for the part: see `vivado -mode tcl`, then `report_environment`",
+        "get a licence for the part: `report_environment` in `vivado -mode tcl` lists the licences",
     ),
     (
         r"platform",
-        "is the platform installed? v++ looks in /opt/xilinx/platforms and in PLATFORM_REPO_PATHS",
+        "install the platform: v++ looks in /opt/xilinx/platforms and in PLATFORM_REPO_PATHS",
     ),
-    (r"part\b.*(not found|invalid|unknown)|no parts matched", "Vivado lacks the device files of the board"),
+    (
+        r"part\b.*(not found|invalid|unknown)|no parts matched",
+        "install the device files of the board in Vivado",
+    ),
     (r"timing", "compile again with a lower clock_mhz, or with fewer multipliers"),
 )
 
 
 @dataclass(frozen=True)
 class Tools:
-    """Paths of vivado and v++ by name. Both are of one release."""
+    """Paths of vivado and v++ by name. Both have the same release."""
 
     paths: dict[str, str]
     release: str
 
 
 def find_tools(board: Board) -> Tools | None:
-    """The tools on PATH; None if one of them is missing. ValueError for a board without a shell.
+    """The tools on PATH; None if one of them is missing.
 
-    Raises ToolError if a tool does not print its release, if the releases differ, or if they are too old for
-    the platform.
+    Raises ValueError for a board without a shell; ToolError if a tool does not print its release, if the
+    releases differ, or if they are too old for the platform.
     """
     shell = shell_of(board)
     paths = {name: path for name in (VIVADO, VPP) if (path := shutil.which(name)) is not None}
@@ -55,7 +58,7 @@ def find_tools(board: Board) -> Tools | None:
     releases = {name: _release(path) for name, path in paths.items()}
     told = ", ".join(f"{paths[name]} is {release}" for name, release in releases.items())
     if len(set(releases.values())) > 1:
-        raise ToolError(f"vivado and v++ must be of one release; {told}. Source one settings64.sh only")
+        raise ToolError(f"vivado and v++ must have the same release; {told}. Source only one settings64.sh")
     release = releases[VIVADO]
     if release < shell.tools:
         raise ToolError(
@@ -85,13 +88,13 @@ def run_step(step: ToolStep, tools: Tools, folder: Path, progress: Progress) -> 
     if process.returncode:
         raise ToolError(_explained(step, f"ended with exit code {process.returncode}", log))
     if not product.is_file():
-        raise ToolError(_explained(step, f"ended without an error, and without {product.name}", log))
+        raise ToolError(_explained(step, f"ended without an error, but did not write {product.name}", log))
     return product
 
 
 @contextmanager
 def _running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process in its own process group, which ends with this block in any case."""
+    """A process in its own process group. The group is ended when the block is left with an exception."""
     process = subprocess.Popen(
         command,
         cwd=folder,
@@ -138,11 +141,11 @@ def _release(path: str) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolError(f"{path} {option} does not say its release: {error}") from error
-    if done.returncode or (found := _RELEASE.search(done.stdout)) is None:
+        raise ToolError(f"{path} {option} does not print its release: {error}") from error
+    if done.returncode or (release := _RELEASE.search(done.stdout)) is None:
         printed = done.stdout.strip().splitlines()
         raise ToolError(
-            f"{path} {option} does not say its release; it printed: "
+            f"{path} {option} does not print its release; it printed: "
             f"{printed[-1].strip() if printed else 'nothing'}"
         )
-    return found[1]
+    return release[1]

@@ -1,4 +1,4 @@
-"""Running an accelerator: build its simulator or open its board, hand over memory, start, read back."""
+"""Runs of accelerators: build a simulator or open a board, write inputs, start runs, and read outputs."""
 
 from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.execution import Execution

@@ -1,6 +1,6 @@
-// Signed arithmetic of Verilator's code in fewer instructions than in its own functions: of a product of which only
-// the low bits are kept no sign needs to be extended, and two shifts extend one. Read after Verilator's headers, by
-// the files that it writes.
+// Signed arithmetic for Verilator's code, in fewer instructions than in Verilator's own functions. If only the low
+// bits of a product are kept, its operands need no sign extension. Two shifts extend a sign. The files that Verilator
+// writes include this file after Verilator's headers.
 #pragma once
 
 #include "verilated.h"

@@ -1,7 +1,7 @@
-"""Between the arrays of a user and the token streams of a manifest: checks, rounding, padding, tokens.
+"""Convert between a user's arrays and the token streams of a manifest: check, round, pad, pack, unpack, crop.
 
-A buffer with a `tile_loop` holds tokens along its first dimension, as many tiles of them as a run has. A
-user's array has any leading dimensions in their place.
+A buffer with a `tile_loop` has tokens along its first dimension; a run decides how many tiles of them. A
+user's array has any number of leading dimensions in the place of this dimension.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ Pass = Callable[[Parts], Iterable[Mapping[str, np.ndarray]]]
 
 
 def require_count(name: str, value: object) -> None:
-    """TypeError or ValueError unless a number that a user gives is an integer of at least 1."""
+    """Raise TypeError if a number that a user gives is not an integer, ValueError if it is below 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} is {value!r}; an integer is needed")
     if value < 1:
@@ -30,7 +30,8 @@ def require_count(name: str, value: object) -> None:
 
 
 def require_seconds(name: str, value: object) -> None:
-    """TypeError or ValueError unless a time that a user gives is a number above 0; infinity is one."""
+    """Raise TypeError if a time that a user gives is not a number, ValueError if it is not above 0. Infinity
+    is allowed."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} is {value!r}; a number of seconds is needed")
     if not value > 0:
@@ -45,11 +46,14 @@ def in_passes(
     each: Pass,
     given: Sequence[np.ndarray],
 ) -> tuple[np.ndarray, ...]:
-    """The outputs for the inputs that a user gives, computed by `each` for at most `most` tokens at a time.
+    """Compute the outputs for the inputs that a user gives, at most `most` tokens at a time.
 
-    whole: a sequence, the last of the leading dimensions, is not divided. each: of parts, which are inputs by
-    name, checked and rounded, and the number of tokens, the logical outputs by name in the same order; it may
-    take several parts before it gives the first outputs.
+    whole: if true, a sequence (the last of the leading dimensions) is not divided. each: function that
+    computes parts in order. A part is a pair: the checked and rounded inputs by name, and the number of
+    tokens. The result for a part is the cropped outputs by name. `each` may take several parts before it
+    yields the first outputs.
+
+    Raises TypeError and ValueError as `checked_inputs`, and ValueError for a sequence that is too long.
     """
     arrays, leading = checked_inputs(inputs, given)
     tokens, size = prod(leading), most
@@ -57,8 +61,8 @@ def in_passes(
         size = max(1, leading[-1])
         if size > most:
             raise ValueError(
-                f"a sequence has {size} tokens; the accelerator takes {most} at once (max_tokens), as each "
-                "of them depends on all"
+                f"a sequence has {size} tokens; the accelerator takes at most {most} (max_tokens), because "
+                "each token depends on the whole sequence"
             )
 
     def divided() -> Iterator[tuple[Mapping[str, np.ndarray], int]]:
@@ -80,23 +84,33 @@ def in_passes(
 def checked_inputs(
     infos: Sequence[Buffer], given: Sequence[np.ndarray]
 ) -> tuple[list[np.ndarray], tuple[int, ...]]:
-    """The inputs as (tokens, ...) arrays of their port's format, and the leading dimensions."""
+    """Check inputs: return them as arrays [tokens, ...] in the formats of their buffers, and the leading
+    dimensions. Raises TypeError for a wrong number of inputs, ValueError if their leading dimensions differ,
+    and all errors of `checked_input`."""
     if len(given) != len(infos):
         names = ", ".join(info.name for info in infos)
         raise TypeError(f"run takes {len(infos)} inputs ({names}); {len(given)} are given")
     arrays, leading = [], None
-    for info, one in zip(infos, given, strict=True):
-        array, here = checked_input(info, np.asarray(one))
+    for info, value in zip(infos, given, strict=True):
+        array, here = checked_input(info, np.asarray(value))
         arrays.append(array)
         if here is not None:
             if leading is not None and here != leading:
-                raise ValueError(f"input {info.name!r} has leading dimensions {here}; others have {leading}")
+                raise ValueError(
+                    f"input {info.name!r} has the leading dimensions {here}, but inputs before it have "
+                    f"{leading}"
+                )
             leading = here
     return arrays, (1,) if leading is None else leading
 
 
 def checked_input(info: Buffer, array: np.ndarray) -> tuple[np.ndarray, tuple[int, ...] | None]:
-    """One input in its port's format, tokens first, and its leading dimensions if it has tokens."""
+    """Check an input: return it as an array [tokens, ...] in the format of its buffer, and its leading
+    dimensions. An input without tokens keeps its shape, and its leading dimensions are None.
+
+    Raises TypeError for a wrong dtype; ValueError for a wrong shape, and for values that are not finite or
+    too large for the format.
+    """
     dtype = ITensor.parse(_text(info)).dtype
     integer = dtype[0] in "iu"
     if array.dtype.kind not in ("iub" if integer else "fiu"):
@@ -135,7 +149,7 @@ def _shape(info: Buffer) -> tuple[int, ...]:
 
 
 def stream_of(info: Buffer, tiles: int) -> ITensor:
-    """The token stream of a buffer in a run of so many token tiles."""
+    """The token stream of a buffer in a run of `tiles` token tiles."""
     stream = ITensor.parse(_text(info))
     if info.tile_loop is None:
         return stream
@@ -147,7 +161,8 @@ def stream_of(info: Buffer, tiles: int) -> ITensor:
 
 
 def padded(info: Buffer, array: np.ndarray, tiles: int) -> np.ndarray:
-    """An array cut and filled up with zeros to the extents of a run's itensor."""
+    """The array, cropped and padded with zeros to the shape of the buffer's itensor in a run of `tiles`
+    tiles."""
     result = np.zeros(stream_of(info, tiles).shape, array.dtype)
     place = tuple(slice(min(extents)) for extents in zip(array.shape, result.shape, strict=True))
     result[place] = array[place]
@@ -155,7 +170,7 @@ def padded(info: Buffer, array: np.ndarray, tiles: int) -> np.ndarray:
 
 
 def image_bytes(info: Buffer, tiles: int) -> int:
-    """Bytes of a buffer that a run of so many token tiles reads or writes."""
+    """Bytes of a buffer that a run of `tiles` token tiles reads or writes."""
     stream = stream_of(info, tiles)
     return MemoryLayout.of(stream).beats(stream.token_count) * BEAT_BYTES
 
@@ -167,24 +182,25 @@ def packed(info: Buffer, array: np.ndarray, tiles: int) -> bytes:
 
 
 def unpacked(info: Buffer, image: bytes, tiles: int) -> np.ndarray:
-    """Inverse of `packed`. DeviceError where the image holds what is no number of its format."""
+    """Inverse of `packed`. Raises DeviceError if the image has bits that are not a number of the format."""
     stream = stream_of(info, tiles)
     try:
         return MemoryLayout.of(stream).unpack(stream, image)
     except ValueError as error:
-        wrong = str(error).partition(";")[0]  # what follows is for who packs
-        message = f"the device has left no {stream.dtype} in buffer {info.name!r}: {wrong}"
+        wrong = str(error).partition(";")[0]  # the rest advises the caller of `packed`
+        message = f"the device wrote values to buffer {info.name!r} that are not {stream.dtype}: {wrong}"
         raise DeviceError(message) from error
 
 
 def cropped(info: Buffer, array: np.ndarray, tokens: int) -> np.ndarray:
-    """The logical part of an output."""
+    """The part of an output without padding."""
     extents = _shape(info) if info.tile_loop is None else (tokens, *_shape(info)[1:])
     return array[tuple(slice(extent) for extent in extents)]
 
 
 def random_inputs(infos: Sequence[Buffer], tokens: int, seed: int) -> list[np.ndarray]:
-    """Normal numbers, or all integers of a format alike, for so many tokens."""
+    """Random inputs for `tokens` tokens: normally distributed floats, or uniformly distributed integers of
+    the format."""
     rng = np.random.default_rng(seed)
     arrays: list[np.ndarray] = []
     for info in infos:
@@ -202,11 +218,11 @@ def random_inputs(infos: Sequence[Buffer], tokens: int, seed: int) -> list[np.nd
 def joined(
     info: Buffer, parts: list[np.ndarray], leading: tuple[int, ...], outer: tuple[int, ...]
 ) -> np.ndarray:
-    """The outputs of several runs, with the leading dimensions of the inputs; those that have no tokens are
-    the same for all, but for the sequences of `outer`."""
+    """Join the outputs of several runs, with the leading dimensions of the inputs. An output without tokens
+    is the same in all runs, or has one value for each sequence in the dimensions `outer`."""
     if info.tile_loop is None:
         if not parts:
-            raise ValueError(f"output {info.name!r} does not depend on tokens, and no tokens are given")
+            raise ValueError(f"output {info.name!r} has no dimension for tokens: give at least one token")
         return np.stack(parts).reshape(*outer, *parts[0].shape) if outer else parts[-1]
     features = _shape(info)[1:]
     if not parts:
@@ -215,8 +231,11 @@ def joined(
 
 
 def array_of(value: Any, name: str) -> Any:
-    """An array of what may be a torch tensor that wants gradients; a nest of them. name: for messages.
-    TypeError for what is no array of numbers."""
+    """Convert a value to an array; torch tensors may need gradients. Tuples, lists and dicts of arrays stay
+    as they are, with arrays inside. name: name of the value in messages.
+
+    Raises TypeError for values that are not numbers, and ValueError for rows of different lengths.
+    """
     if isinstance(value, tuple | list) and any(hasattr(part, "shape") for part in value):
         return type(value)(array_of(part, f"{name}[{index}]") for index, part in enumerate(value))
     if isinstance(value, dict):
@@ -228,8 +247,8 @@ def array_of(value: Any, name: str) -> Any:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise ValueError(f"{name} is no array: its rows have several lengths") from error
+        raise ValueError(f"{name} is not an array: its rows have different lengths") from error
     if array.dtype.kind not in "biufc":
-        said = f"numpy's {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise TypeError(f"{name} is {said}; an array of numbers is needed")
+        kind = f"numpy's {array.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise TypeError(f"{name} is {kind}; an array of numbers is needed")
     return array

@@ -1,7 +1,7 @@
-"""The optimised simulator of a design, built beside the runs of the one that was built quickly.
+"""Build the optimised simulator of a design in the background, while a quickly built simulator does the runs.
 
-A process of its own builds it into the cache, where later processes find it, too. It ends with whoever waits
-for it.
+A separate process builds the simulator into the cache, where later processes find it. The build is stopped
+when the `BackgroundBuild` object is deleted.
 """
 
 import json
@@ -17,21 +17,21 @@ from pathlib import Path
 
 from streamgen.runtime.verilator import build, is_built
 
-NICE = 5  # runs come first
+NICE = 5  # runs have a higher priority
 
 
 class BackgroundBuild:
-    """Of module `top` of the Verilog `sources` with the AXI masters named, when it is begun."""
+    """A build of module `top` of the Verilog `sources` with these AXI `masters`; `begin` starts it."""
 
     def __init__(self, sources: Sequence[Path], top: str, masters: Sequence[str]) -> None:
-        self._what = [Path(file).resolve() for file in sources], top, list(masters)
+        self._arguments = [Path(file).resolve() for file in sources], top, list(masters)
         self._process: subprocess.Popen[str] | None = None
         self._over = False
 
     def begin(self) -> None:
-        """Build, unless that has begun already."""
+        """Start the build, unless it has started already."""
         if self._process is None and not self._over:
-            sources, top, masters = self._what
+            sources, top, masters = self._arguments
             package = str(Path(__file__).parents[2])
             paths = os.pathsep.join((package, *filter(None, [os.environ.get("PYTHONPATH")])))
             try:
@@ -50,30 +50,30 @@ class BackgroundBuild:
                 weakref.finalize(self, _stop, self._process)
 
     def library(self) -> Path | None:
-        """The library, once: when it is ready. A build that has failed is a warning, once."""
+        """The library when it is ready, once; None before and after. A failed build gives one warning."""
         if self._process is None or self._over or self._process.poll() is None:
             return None
-        _, said = self._process.communicate()
+        _, errors = self._process.communicate()
         if self._process.returncode:
-            self._give_up(said.strip().rpartition("\n")[2])
-        elif not is_built(*self._what):
-            self._give_up("it is not in the cache any more")
+            self._give_up(errors.strip().rpartition("\n")[2])
+        elif not is_built(*self._arguments):
+            self._give_up("the built simulator is no longer in the cache")
         else:
             self._over = True
-            return build(*self._what)
+            return build(*self._arguments)
         return None
 
     def _give_up(self, why: str) -> None:
         self._over = True
         warnings.warn(
-            f"no optimised simulator of {self._what[1]!r} beside its runs, which go on with the slower one: "
-            f"{why}",
+            f"the optimised simulator of {self._arguments[1]!r} could not be built, so runs go on with the "
+            f"slower one: {why}",
             stacklevel=3,
         )
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """With the compilers that it has started, and so that it takes away what is half made."""
+    """Stop a build and the compilers that it started. The interrupt lets it delete its unfinished files."""
     if process.poll() is None:
         with suppress(OSError):
             os.killpg(process.pid, signal.SIGINT)

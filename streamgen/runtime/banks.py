@@ -1,4 +1,4 @@
-"""The memory of a simulated card: banks, and the regions of them that kernels and hosts have."""
+"""The memory of a simulated card: banks, and the regions in them that kernels and hosts use."""
 
 import weakref
 
@@ -8,28 +8,28 @@ from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.base.errors import DeviceError
 
 _PAGE = 4096
-_UNSET = 0xA5  # nobody may rely on zeros
+_UNSET = 0xA5  # not zero, so that nothing can rely on zeros
 
 
 class Region:
-    """`size` bytes of a card's memory from `address` on; it is given back when nobody has it any more."""
+    """`size` bytes of a card's memory at `address`. They are free again when the object is deleted."""
 
     def __init__(self, address: int, size: int) -> None:
         try:
             self.content = np.full(size, _UNSET, np.uint8)
         except MemoryError as error:
-            raise DeviceError(f"{size} bytes: the host's memory is full") from error
+            raise DeviceError(f"the host has no memory for {size} bytes") from error
         self.address, self.size = address, size
 
     @property
     def pointer(self) -> int:
-        """Where the host has it."""
+        """Address of the content in the memory of the host."""
         return int(self.content.ctypes.data)
 
 
 class CardMemory:
-    """`count` banks of `size` bytes each; bank i begins at i * size. Each master of a kernel has one for
-    itself as long as the kernel is on the card; it reaches others, too."""
+    """`count` banks of `size` bytes each; bank i begins at address i * size. Each master owns a bank while
+    its kernel is on the card. A master may also reach the banks of others."""
 
     def __init__(self, count: int, size: int) -> None:
         self.count, self.size = count, size
@@ -37,24 +37,24 @@ class CardMemory:
         self._owners: dict[int, weakref.ref[object]] = {}
 
     def take(self, owner: object, wanted: int) -> int:
-        """A bank for a master of `owner`: the one that it wants, or the first that is free. DeviceError when
-        all have owners."""
+        """Take a bank for a master of the kernel `owner`: the bank `wanted`, or the first free bank. Raises
+        DeviceError if all banks have owners."""
         free = [bank for bank in (wanted, *range(self.count)) if bank < self.count and self._free(bank)]
         if not free:
             raise DeviceError(
-                f"the card has {self.count} memory channels, and each has a master: no room for the kernel"
+                f"the card has no free memory channel for the kernel: {self.count} of {self.count} are taken"
             )
         self._owners[free[0]] = weakref.ref(owner)
         return free[0]
 
     def leave(self, owner: object) -> None:
-        """The kernel is no more on the card."""
+        """Free the banks of a kernel."""
         self._owners = {bank: ref for bank, ref in self._owners.items() if ref() not in (None, owner)}
 
     def allocate(self, bank: int, size: int) -> Region:
-        """Memory of a bank, wherever it has room. DeviceError when it has none."""
+        """Allocate memory of a bank at the first free place. Raises DeviceError if the bank has no room."""
         begin, end = bank * self.size, (bank + 1) * self.size
-        for region in sorted(self._regions, key=lambda one: one.address):
+        for region in sorted(self._regions, key=lambda region: region.address):
             if begin <= region.address < end:
                 if region.address - begin >= size:
                     break
@@ -64,13 +64,13 @@ class CardMemory:
         return self.place(begin, size)
 
     def place(self, address: int, size: int) -> Region:
-        """Memory at an address, for who allocates by himself. DeviceError where no bank has it, and for a
-        beat that begins before it."""
+        """Allocate memory at an address that the caller chose. Raises DeviceError if the memory does not lie
+        in one bank, or if the address is not a multiple of a beat."""
         if address % BEAT_BYTES:
-            raise DeviceError(f"a buffer at {address:#x} is unaligned; beats have {BEAT_BYTES} bytes")
+            raise DeviceError(f"buffer address {address:#x} is not a multiple of {BEAT_BYTES} bytes")
         bank, offset = divmod(address, self.size)
         if not 0 <= bank < self.count or offset + size > self.size:
-            raise DeviceError(f"no channel holds {size} bytes at {address:#x}")
+            raise DeviceError(f"no memory channel has {size} bytes at {address:#x}")
         region = Region(address, size)
         self._regions.add(region)
         return region

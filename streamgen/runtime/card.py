@@ -1,7 +1,7 @@
-"""What is linked for a card: kernels of one model or of several, in one binary; and where a host finds it.
+"""The kernels of one or several models that are linked into one binary for a card.
 
-A package has `card.json`: the folders of its models, as `Accelerator.write` writes them, and its kernels, in
-order.
+The file `card.json` of a package holds the folders of the models, as `Accelerator.write` writes them, and the
+kernels in order. A host finds the binary through this file.
 """
 
 import dataclasses
@@ -20,8 +20,9 @@ _DEPTH = 3  # card, model, group
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """folder: where it is written, inside that of the package. name: its top. slr: where the linker puts it;
-    None where its own constraints do. banks: the memory bank of each of its buffers, by name."""
+    """A linked kernel. folder: its folder inside the folder of the package. name: name of its top module.
+    slr: the SLR on which the linker places it; None if the kernel has its own constraints. banks: for each
+    buffer, by name, its memory bank."""
 
     folder: str
     name: str
@@ -30,13 +31,14 @@ class Kernel:
 
     @property
     def unit(self) -> str:
-        """Its instance on the card."""
+        """Name of its instance on the card."""
         return f"{self.name}_1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """name: of the binary. models: their folders inside that of the package, "." for a single one."""
+    """A linked card. name: name of the binary. models: folders of the models inside the folder of the
+    package; "." for a single model. Raises ValueError for bad names and folders."""
 
     name: str
     models: tuple[str, ...]
@@ -48,25 +50,27 @@ class Card:
         for folder in (*self.models, *(kernel.folder for kernel in self.kernels)):
             path = Path(folder)
             if not folder or path.is_absolute() or ".." in path.parts or len(path.parts) >= _DEPTH:
-                raise ValueError(f"{folder!r} is no folder inside that of the package")
+                raise ValueError(f"{folder!r} is not a folder inside the folder of the package")
         for name in (self.name, *(kernel.name for kernel in self.kernels)):
             if not (name.isidentifier() and name.isascii()):
-                raise ValueError(f"{name!r} is not a name: letters, digits and _ make one")
+                raise ValueError(f"{name!r} is not a name; letters, digits and _ are allowed")
 
     def to_json(self) -> str:
-        """Text that `from_json` turns back into an equal card."""
+        """JSON text; `from_json` turns it back into an equal card."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Card":
-        """ValueError for a text that `to_json` did not make."""
+        """Inverse of `to_json`. Raises ValueError for any other text."""
         return typing.cast(Card, decode(cls, parsed(text), "card"))
 
     @classmethod
     def read(cls, folder: Path) -> "Card":
-        """The one of a package. ValueError for a folder without one."""
+        """Read the card of a package. Raises ValueError for a folder that is not a package."""
         if not (folder / CARD_FILE).is_file():
-            raise ValueError(f"{folder} is no package: no {CARD_FILE}; `streamgen package` writes one")
+            raise ValueError(
+                f"{folder} is not a package, since it has no {CARD_FILE}; `streamgen package` writes one"
+            )
         try:
             return cls.from_json(read_file(folder, CARD_FILE))
         except ValueError as error:
@@ -74,17 +78,20 @@ class Card:
 
     @staticmethod
     def alone(manifest: Manifest) -> "Card":
-        """With one kernel, whose buffers lie in the banks of its channels."""
+        """A card with one kernel. Its buffers lie in the banks of their channels."""
         banks = {buffer.name: buffer.channel for buffer in manifest.buffers}
         kernel = Kernel(folder=".", name=manifest.top, slr=None, banks=banks)
         return Card(name=manifest.top, models=(".",), kernels=(kernel,))
 
 
 def card_of(folder: Path) -> tuple[Path, Card]:
-    """The package to which the folder of a model, or of one of its groups, belongs: its folder and its card.
-    ValueError when it belongs to none."""
+    """Find the package of a folder of a model or of one of its groups: the folder and the card of the
+    package. Raises ValueError if the folder does not belong to a package."""
     place = folder.resolve()
-    for one in (place, *place.parents[: _DEPTH - 1]):
-        if (one / CARD_FILE).is_file():
-            return one, Card.read(one)
-    raise ValueError(f"{folder} is in no package: no {CARD_FILE}; `streamgen package` writes one")
+    for package in (place, *place.parents[: _DEPTH - 1]):
+        if (package / CARD_FILE).is_file():
+            return package, Card.read(package)
+    raise ValueError(
+        f"{folder} does not belong to a package: neither it nor a folder above it has {CARD_FILE}; "
+        "`streamgen package` writes one"
+    )

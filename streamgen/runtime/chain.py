@@ -1,11 +1,14 @@
-"""Runs of accelerators that follow one another: what one writes to memory the next ones read.
+"""Runs of chains: groups of one accelerator that run one after the other and pass data through memory.
 
-A written chain is a folder with a written accelerator in a folder for each group, and `chain.json`: their
-order, and the inputs and outputs of the whole. Buffers of one name are one tensor. The groups are kernels of
-one card: a tensor between them is one buffer of its memory, that one kernel writes and others read, and the
-host does not touch it. Several samples are in flight (`line.py`). Groups may have different token lanes;
-tensors between them lie row after row, so that a group with more lanes reads behind the rows of the one
-before: the host keeps zeros there. A folder without `chain.json` is a chain of one.
+A written chain is a folder. It has a folder with a written accelerator for each group, and `chain.json`,
+which holds the order of the groups and the inputs and outputs of the chain. A folder without `chain.json` is
+a chain of one group.
+
+Buffers of the same name are the same tensor. The groups are kernels of one card. A tensor between groups is
+one buffer in the memory of the card: one kernel writes it, others read it, and the host does not copy it.
+Several samples are in flight (`line.py`). Groups may have different numbers of token lanes. Tensors between
+groups lie row after row, so a group with more lanes reads beyond the rows that the group before it wrote. The
+host keeps zeros there.
 """
 
 import dataclasses
@@ -41,8 +44,12 @@ from streamgen.runtime.simulator import OnSimulator
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """name: of the whole. folders: of the groups, as they run. inputs, outputs: of the whole, buffers of some
-    group."""
+    """A chain. name: name of the accelerator. folders: folders of the groups, in the order in which they run.
+    inputs, outputs: names of the inputs and outputs of the chain; each is a buffer of a group.
+
+    Raises ValueError for a name that occurs twice and for a folder that does not lie inside the chain's
+    folder.
+    """
 
     name: str
     folders: tuple[str, ...]
@@ -53,42 +60,43 @@ class Chain:
         for field in ("folders", "inputs", "outputs"):
             names = getattr(self, field)
             if len(set(names)) != len(names):
-                raise ValueError(f"{field} of a chain are {names}; no name may come twice")
+                raise ValueError(f"{field} of a chain are {names}; each name may occur only once")
         if not self.folders:
             raise ValueError("a chain needs at least one folder")
         for name in self.folders:
             if not name or Path(name).name != name or name == "..":
-                raise ValueError(f"{name!r} is no folder inside that of the chain")
+                raise ValueError(f"{name!r} is not a folder directly inside the folder of the chain")
 
     def to_json(self) -> str:
-        """Text that `from_json` turns back into an equal chain."""
+        """JSON text; `from_json` turns it back into an equal chain."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Chain":
-        """ValueError for a text that `to_json` did not make."""
+        """Inverse of `to_json`. Raises ValueError for any other text."""
         return typing.cast(Chain, decode(cls, parsed(text), "chain"))
 
     @staticmethod
     def place(folder: Path, name: str) -> Path:
-        """The folder of a group. ValueError for a link out of that of the chain."""
+        """The folder of a group. Raises ValueError for a link to a folder outside the chain."""
         if (folder / name).resolve().parent != folder.resolve():
             raise ValueError(f"{folder / name} is a link out of its folder; put the folder itself there")
         return folder / name
 
     @classmethod
     def read(cls, folder: Path) -> "Chain":
-        """The chain that is written in a folder. ValueError for a file that is none."""
+        """Read the chain of a folder. Raises ValueError if its `chain.json` does not hold a chain."""
         path = folder / CHAIN_FILE
         try:
             return cls.from_json(read_file(folder, CHAIN_FILE))
         except ValueError as error:
-            raise ValueError(f"{path} is no chain: {error}") from error
+            raise ValueError(f"{path} does not hold a chain: {error}") from error
 
 
 @dataclass(frozen=True)
 class _Between:
-    """A tensor between groups. writer, readers: numbers of groups, with the buffer as it is to each."""
+    """A tensor between groups. writer: number of the group that writes it. group, info: this group and its
+    buffer. readers: for each group that reads the tensor, by number, its buffer."""
 
     writer: int
     group: Execution
@@ -97,27 +105,33 @@ class _Between:
 
     @property
     def bytes(self) -> int:
-        """Of the buffer."""
+        """Bytes of the buffer."""
         return max(self.info.bytes, *(info.bytes for info in self.readers.values()))
 
     def require(self, group: Execution, info: Buffer) -> None:
-        """ValueError unless a group reads what is written: the same rows, in the same beats."""
+        """Raise ValueError unless a group reads the tensor as it is written: the same rows, in the same
+        beats."""
         sides = ((self.group, self.info), (group, info))
-        count = lcm(*(one.manifest.tokens_per_tile for one, _ in sides))
+        count = lcm(*(side.manifest.tokens_per_tile for side, _ in sides))
         try:
             (array,), _ = checked_inputs([self.info], random_inputs([self.info], count, 0))
-            images = {packed(one, padded(one, array, at.tiles(count)), at.tiles(count)) for at, one in sides}
-        except ValueError:  # of other ranks
+            images = {
+                packed(buffer, padded(buffer, array, side.tiles(count)), side.tiles(count))
+                for side, buffer in sides
+            }
+        except ValueError:  # the ranks differ
             images = set()
         if len(images) != 1:
             raise ValueError(
                 f"{group.folder} reads {info.name!r} as {info.itensor}; {self.group.folder} writes it as "
-                f"{self.info.itensor}, which are other beats in memory: compile them as one model"
+                f"{self.info.itensor}, and these give different beats in memory: compile the groups as one "
+                "model"
             )
 
 
 class ChainExecution:
-    """The groups written in `folder`, kernels of one card; arguments and errors are `Execution`'s."""
+    """The groups that are written in `folder`, as kernels of one card. Arguments and errors are those of
+    `Execution`."""
 
     def __init__(
         self,
@@ -131,7 +145,7 @@ class ChainExecution:
         several = (place / CHAIN_FILE).exists()
         chain = Chain.read(place) if several else None
         places = [place] if chain is None else [chain.place(place, name) for name in chain.folders]
-        self.groups = [Execution(one, opener, changed_files=changed_files) for one in places]
+        self.groups = [Execution(group, opener, changed_files=changed_files) for group in places]
         if chain is None:
             inputs, outputs = (
                 tuple(info.name for info in self.groups[0].buffers(role)) for role in ("input", "output")
@@ -147,13 +161,13 @@ class ChainExecution:
         self._check()
         self._tensors = self._between()
         self._filled: weakref.WeakKeyDictionary[DeviceBuffer, int] = weakref.WeakKeyDictionary()
-        """Of buffers between groups how far they may hold other bytes than zeros."""
+        """For each buffer between groups: the number of leading bytes that may be non-zero."""
 
     def run(self, *inputs: np.ndarray, timeout: float = 600.0) -> tuple[np.ndarray, ...]:
-        """The outputs for these inputs; each part of the tokens goes through all groups in order, several
-        parts at a time.
+        """Run the chain and return the outputs for these inputs. Each part of the tokens goes through all
+        groups in order, and several parts are in flight.
 
-        Errors are those of `Execution.run`; the message of a failed run begins with its group.
+        Raises the errors of `Execution.run`. The message of a failed run begins with the name of the group.
         """
         for group in self.groups:
             group.statuses = []
@@ -164,11 +178,11 @@ class ChainExecution:
         return in_passes(self.inputs, self.outputs, self._most, self._whole, each, inputs)
 
     def meets(self, group: int) -> dict[str, int]:
-        """The inputs of a group that another one writes, by name, and the number of that one."""
-        return {name: one.writer for name, one in self._tensors.items() if group in one.readers}
+        """For each input of a group that another group writes, by name: the number of that other group."""
+        return {name: between.writer for name, between in self._tensors.items() if group in between.readers}
 
     def evaluate(self, computes: Sequence[Compute], *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """As `run`, with a function in the place of each group's device (see `Execution.evaluate`)."""
+        """Like `run`, with a function in place of the device of each group (see `Execution.evaluate`)."""
 
         def each(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
             for arrays, count in parts:
@@ -182,7 +196,7 @@ class ChainExecution:
         return in_passes(self.inputs, self.outputs, self._most, self._whole, each, inputs)
 
     def close(self) -> None:
-        """Give all devices back; the next run opens them again."""
+        """Close all devices. The next run opens them again."""
         for group in self.groups:
             group.close()
 
@@ -195,13 +209,15 @@ class ChainExecution:
         return any(group.manifest.whole for group in self.groups)
 
     def open_with(self, opener: OpenDevice) -> None:
-        """Open the devices so; those that are open stay, and what opens their like."""
+        """Use `opener` for the devices from now on. If a device is open already, all groups keep their
+        opener."""
         if not any(group.is_open for group in self.groups):
             for group in self.groups:
                 group.open_device = opener
 
     def _between(self) -> dict[str, "_Between"]:
-        """The tensors between groups. ValueError where a group would read other bytes than are written."""
+        """The tensors between groups, by name. Raises ValueError if a group reads other bytes than are
+        written."""
         between: dict[str, _Between] = {}
         for k, group in enumerate(self.groups):
             for info in group.buffers("input"):
@@ -209,11 +225,11 @@ class ChainExecution:
                     between[info.name].require(group, info)
                     between[info.name].readers[k] = info
             between |= {info.name: _Between(k, group, info) for info in group.buffers("output")}
-        return {name: one for name, one in between.items() if one.readers}
+        return {name: tensor for name, tensor in between.items() if tensor.readers}
 
     def _prepare(self, stage: int, slot: int, tokens: int) -> None:
-        """The buffers between the groups: those that a group writes are there, those that it reads are the
-        same, with zeros behind what is written, as far as it reads."""
+        """Prepare the buffers between groups for a run of a group: allocate the buffers that it writes, share
+        the buffers that it reads, and write zeros behind the data where it reads further."""
         for name, between in self._tensors.items():
             if stage != between.writer and stage not in between.readers:
                 continue
@@ -239,15 +255,16 @@ class ChainExecution:
         raise ValueError(f"no group of {groups[0].folder.parent} has an {role} {name!r}")
 
     def _check(self) -> None:
-        """ValueError unless every input is given or written by an earlier group, and passes are alike."""
+        """Raise ValueError unless every input is an input of the chain or an output of an earlier group, and
+        all groups take the same number of tokens."""
         known = set(self.chain.inputs)
         for group in self.groups:
             for info in group.buffers("input"):
                 if info.name not in known:
-                    raise ValueError(f"{group.folder} reads {info.name!r}, which no group before it writes")
+                    raise ValueError(f"{group.folder} reads {info.name!r}, but no group before it writes it")
             known |= {info.name for info in group.buffers("output")}
             if group.manifest.max_tokens != self._most:
                 raise ValueError(
-                    f"{group.folder} takes {group.manifest.max_tokens} tokens a pass, "
-                    f"{self.groups[0].folder} {self._most}"
+                    f"{group.folder} takes {group.manifest.max_tokens} tokens in a run, but "
+                    f"{self.groups[0].folder} takes {self._most}: compile the groups as one model"
                 )

@@ -1,8 +1,8 @@
 // The clock that kernels of one card share.
 //
-// A kernel that lets time pass, as all do that wait for something, makes a cycle for itself and for every other one
-// that is at work. One that waits for a start is left alone: nothing would change there. So a card takes the time of
-// what works on it, and its kernels are in step while they do. Kernels come from libraries of their own.
+// A kernel that waits for something lets time pass: it does a cycle for itself and for every other kernel that works.
+// A kernel that waits for a start is skipped, because nothing would change in it. Simulation therefore takes only the
+// time of the working kernels, and these stay in step. Each kernel comes from its own library.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Clock {
         kernels_.erase(std::remove_if(kernels_.begin(), kernels_.end(), gone), kernels_.end());
     }
 
-    // asking: the kernel for which time shall pass.
+    // Do a cycle. asking: the kernel that waits.
     void tick(void* asking) {
         ++now;
         for (auto& kernel : kernels_)

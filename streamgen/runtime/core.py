@@ -1,4 +1,4 @@
-"""A built simulator at work, which another one of the same design can replace between two runs."""
+"""An instance of a built simulator. Between two runs, another simulator of the same design can replace it."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from streamgen.runtime.verilator import load
 
 
 class Core:
-    """An instance of `library`. Channels are those of the design's `ports`."""
+    """An instance of the simulator `library`. Memory channels are the channels of the design's `ports`."""
 
     def __init__(self, library: Path, ports: Sequence[MemoryPort], instruments: Instruments) -> None:
         self._instruments = instruments
@@ -23,32 +23,36 @@ class Core:
         self._models: dict[int, MemoryModel] = {}
         self._reached: dict[tuple[int, int], Region] = {}
         self._faults: dict[tuple[int, int], Fault] = {}
-        self._before = 0, dict.fromkeys(self._masters, (0, 0))  # cycles and traffic of those before
+        self._before = (
+            0,
+            dict.fromkeys(self._masters, (0, 0)),
+        )  # cycles and traffic of the replaced simulators
         self._handle = None
         self._create(library)
 
     def do(self, name: str, *arguments: Any) -> Any:
-        """Call `device_name` of device.cpp."""
+        """Call the function `device_<name>` of device.cpp."""
         return getattr(self._library, f"device_{name}")(self._handle, *arguments)
 
     @property
     def cycles(self) -> int:
-        """Simulated so far."""
+        """Cycles simulated so far."""
         return self._before[0] + int(self.do("cycles"))
 
     def traffic(self, channel: int) -> tuple[int, int]:
-        """Beats read and written so far."""
+        """Beats read and beats written so far."""
         counts = ctypes.c_uint64(), ctypes.c_uint64()
         self.do("traffic", self._masters[channel], *counts)
         read, written = self._before[1][channel]
         return read + counts[0].value, written + counts[1].value
 
     def moved(self) -> int:
-        """Beats of all channels."""
+        """Beats read and written so far, on all channels."""
         return sum(sum(self.traffic(channel)) for channel in self._masters)
 
     def configure(self, channel: int, memory: MemoryModel) -> None:
-        """Give a channel another model, with rate and latency; what is under way there is forgotten."""
+        """Give a channel another model, which must have a rate and a latency. Transactions under way on the
+        channel are dropped."""
         rate, latency, waiting = memory.rate, memory.latency, memory.outstanding
         assert rate is not None and latency is not None
         self._models[channel] = memory
@@ -56,38 +60,36 @@ class Core:
         self.do("configure", self._masters[channel], model)
 
     def attach(self, channel: int, region: Region) -> None:
-        """The master of a channel reaches a region of memory."""
+        """Let the master of a channel access a region of memory."""
         self._reached[channel, region.address] = region
         self.do("attach", self._masters[channel], region.address, region.pointer, region.size)
 
     def detach(self, channel: int, region: Region) -> None:
-        """And does so no more."""
+        """Stop the access of the master of a channel to a region."""
         self._reached.pop((channel, region.address), None)
         self.do("detach", self._masters[channel], region.address)
 
     def inject(self, channel: int, address: int, fault: Fault | None) -> None:
-        """Something goes wrong with a beat, or no more."""
+        """Inject a fault into the beat at an address; None removes the fault."""
         self._faults.pop((channel, address), None)
         if fault is not None:
             self._faults[channel, address] = fault
-        said = (
-            (0, 0, False, False)
-            if fault is None
-            else (fault.response, fault.delay, fault.reads, fault.writes)
-        )
-        self.do("inject", self._masters[channel], address, *said)
+            effect = fault.response, fault.delay, fault.reads, fault.writes
+        else:
+            effect = 0, 0, False, False
+        self.do("inject", self._masters[channel], address, *effect)
 
     def join(self, other: "Core") -> None:
-        """Keep the time of another one from now on."""
+        """Share the clock of another simulator from now on."""
         self.do("join", other.do("clock"))
 
     @property
     def replaceable(self) -> bool:
-        """Whether another simulator would do the same from now on: random delays would begin again."""
+        """Whether another simulator would give the same cycles. Random delays would start again."""
         return not any(memory.delays for memory in self._models.values())
 
     def replace(self, library: Path) -> None:
-        """Go on in another simulator of the design, not reset yet: memory stays, and what is counted."""
+        """Continue in another simulator of the design, which is not reset yet. Memory and counts are kept."""
         self._before = self.cycles, {channel: self.traffic(channel) for channel in self._masters}
         old, gone, maker = self._library, self._handle, self._maker
         self._create(library)
@@ -102,8 +104,8 @@ class Core:
             self.inject(channel, address, fault)
 
     def close(self) -> None:
-        """Give everything back. A process that was forked has a copy of what its parent made, but not the
-        threads that would have to end for it: there it stays."""
+        """Destroy the simulator. A forked process keeps its copy: the threads that would have to end for it
+        exist only in the parent."""
         if self._handle and self._maker == os.getpid():
             self.do("destroy")
         self._handle = None

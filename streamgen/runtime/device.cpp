@@ -1,7 +1,6 @@
 // The host's side of a Vitis RTL kernel around the Verilated design: clock, reset, s_axi_control, memory.
-// A cycle: inputs are driven, the design settles with the clock low, the models sample its pins and drive what
-// they computed, which registers take as the clock rises (pins.py). The generated design.h names the masters
-// (CHANNELS).
+// In a cycle, inputs are driven, the design settles with the clock low, and the models sample its pins and drive their
+// new values, which registers take at the rising edge (pins.py). The generated design.h names the masters (CHANNELS).
 #include <memory>
 
 #include "Vdesign.h"
@@ -26,8 +25,8 @@ struct ControlPins {
     unsigned address_bytes = 0;
 };
 
-// Point `target` at the pin when the design has it with the right width, else say what is wrong. What memory drives
-// has a register before it, of which the input is called next_ (pins.py).
+// Point `target` at a pin if the design has it with the right width; otherwise add the problem to `problems`. A pin
+// that memory drives has a register in front of it, whose input is called next_ (pins.py).
 #define CONNECT(target, input, pin, otherwise)                                         \
     if constexpr (requires { target = &top.input; }) target = &top.input;              \
     else if constexpr (requires { top.input; }) problems += " " #pin " (wrong width)"; \
@@ -120,14 +119,14 @@ struct Device {
     ControlPins control;
     std::shared_ptr<Clock> clock = std::make_shared<Clock>();
     uint64_t cycles = 0;
-    bool working = false, stopped = false;  // working: sees all cycles of its clock. stopped: by an error
+    bool working = false, stopped = false;  // working: takes part in every cycle of its clock. stopped: by an error
     std::string error;
     std::vector<Probe> probes;
-    bool watching = false, differs = false;  // differs: a token that was not expected stops the run
+    bool watching = false, differs = false;  // differs: an unexpected token has stopped the run
     struct {
         bool found = false;
         uint64_t probe = 0, cycle = 0;
-    } difference;               // stays until the next watch
+    } difference;               // kept until the next watch
     std::vector<uint8_t> seen;  // the token that differs
     Profile profile;
 #if VM_TRACE_FST
@@ -153,7 +152,7 @@ struct Device {
                      [](void* it) { static_cast<Device*>(it)->step(); }});
     }
 
-    // Verilator's scopes leave the context that is the thread's, whichever device used it last.
+    // Scopes of Verilator are removed from the thread's context, which another device may have set.
     ~Device() {
         clock->leave(this);
         Verilated::threadContextp(&context);
@@ -177,7 +176,7 @@ struct Device {
         ++cycles;
     }
 
-    // Probes are in topological order, so the first of a cycle is the first to blame.
+    // Probes are in topological order, so the first difference in a cycle is nearest to its cause.
     void compare() {
         for (auto& probe : probes)
             if (!probe.step()) {
@@ -188,7 +187,7 @@ struct Device {
             }
     }
 
-    // Write the waves of this half of a cycle, in picoseconds, when a window is open: a cycle is a nanosecond.
+    // Write the waves of this half of a cycle if a window is open. The unit is a picosecond; a cycle is 1000.
     void dump([[maybe_unused]] unsigned picoseconds) {
 #if VM_TRACE_FST
         if (waves && cycles >= waves_first && cycles <= waves_last)
@@ -196,7 +195,7 @@ struct Device {
 #endif
     }
 
-    // A cycle; it is the last one when a master broke a law or a token differs.
+    // Do a cycle. The kernel stops if a master broke a law or a token differs.
     void step() {
         cycle();
         if (differs) error = "a token differs from the expected one";
@@ -208,7 +207,7 @@ struct Device {
         stopped = true, working = false;
     }
 
-    // Let time pass, for all kernels of the clock; false when this one has stopped.
+    // Let time pass for all kernels of the clock. Returns false if this kernel has stopped.
     bool run(uint64_t count) {
         while (!stopped && count--) clock->tick(this);
         return !stopped;
@@ -222,12 +221,12 @@ struct Device {
         *control.awvalid = *control.wvalid = *control.bready = *control.arvalid = *control.rready = 0;
         for (auto& channel : channels) channel.error.clear(), channel.reset();
         for (unsigned i = 0; i < RESET_CYCLES; ++i) cycle();
-        for (auto& channel : channels) channel.error.clear(), channel.reset();  // what X-free start-up may have shown
+        for (auto& channel : channels) channel.error.clear(), channel.reset();  // drop errors from before the reset
         top->ap_rst_n = 1;
         run(RESET_CYCLES);
     }
 
-    // One AXI4-Lite transaction: each valid is high until its ready; the handshakes are sampled as in cycle().
+    // Do one AXI4-Lite transaction. Each valid is high until its ready. Handshakes are sampled as in cycle().
     bool write(uint32_t address, uint32_t value) {
         set_address(control.awaddr, address);
         *control.wdata = value;
@@ -292,10 +291,10 @@ EXPORT uint64_t device_cycles(Device* device) { return device->cycles; }
 EXPORT uint64_t device_time(Device* device) { return device->clock->now; }
 EXPORT void device_work(Device* device, bool on) { device->working = on; }
 
-// What takes time is done by one thread at a time, of all that use kernels of a clock.
+// Functions that take time are run by one thread at a time, among all threads that use kernels of a clock.
 #define IN_TURN(device) const std::lock_guard<std::recursive_mutex> guard((device)->clock->turn);
 
-// The kernel keeps the time of another one from now on, as those of one card do.
+// Share the clock of another kernel from now on, as all kernels of a card do.
 EXPORT void device_join(Device* device, const std::shared_ptr<Clock>* clock) {
     const std::lock_guard<std::recursive_mutex> guard((*clock)->turn);
     device->join(*clock);
@@ -323,7 +322,8 @@ EXPORT void device_configure(Device* device, unsigned channel, const Model* mode
     device->channels[channel].configure(channel, *model);
 }
 
-// Run until a register has one of the bits of the mask, looking every `interval` cycles; 1 yes, 0 not yet, -1 error.
+// Run until a register has one of the bits of the mask, and check it every `interval` cycles. Returns 1 if it has one,
+// 0 if not yet, -1 after an error.
 EXPORT int device_wait(Device* device, uint32_t address, uint32_t mask, uint64_t count, uint64_t interval) {
     IN_TURN(device)
     for (const uint64_t end = device->cycles + count; device->cycles < end;) {
@@ -335,7 +335,7 @@ EXPORT int device_wait(Device* device, uint32_t address, uint32_t mask, uint64_t
     return 0;
 }
 
-// A master reaches a region of memory, which the host keeps until it is detached; and no more.
+// Let a master access a region of memory, which the host keeps until it is detached; and end this access.
 EXPORT void device_attach(Device* device, unsigned channel, uint64_t address, uint8_t* data, uint64_t size) {
     IN_TURN(device)
     auto& owner = device->channels[channel];
@@ -350,7 +350,7 @@ EXPORT void device_detach(Device* device, unsigned channel, uint64_t address) {
     owner.buffers.erase(address);
 }
 
-// What reads and writes of a beat meet from now on; nothing without a response and without a delay.
+// Set the fault of the reads and writes of a beat. Without a response and a delay, there is no fault.
 EXPORT void device_inject(Device* device, unsigned channel, uint64_t address, unsigned response, uint64_t delay,
                           bool reads, bool writes) {
     auto& owner = device->channels[channel];
@@ -370,12 +370,12 @@ EXPORT void device_traffic(Device* device, unsigned channel, uint64_t* beats_rea
     *beats_written = device->channels[channel].beats_written;
 }
 
-// A probe at side "i" or "o" of the FIFO in this scope; false when the library was built without it.
+// Add a probe at side "i" or "o" of the FIFO in this scope. Returns false if the library was built without its pins.
 EXPORT bool device_probe(Device* device, const char* scope, const char* side) {
     return device->probes.emplace_back().connect(device->context, scope, side);
 }
 
-// What the probe shall see from now on; the tokens stay in place until it is told others.
+// Set the expected tokens of a probe. They must stay in memory until the next call.
 EXPORT void device_expect(Device* device, uint64_t probe, const uint8_t* tokens, uint64_t count, uint64_t bytes) {
     device->probes[probe].expect(tokens, count, bytes);
     if (device->seen.size() < bytes) device->seen.resize(bytes);
@@ -388,19 +388,19 @@ EXPORT void device_watch(Device* device, bool on) {
 
 EXPORT uint64_t device_passed(Device* device, uint64_t probe) { return device->probes[probe].passed; }
 
-// The token that differed, or nothing.
+// The token that differed, or nullptr.
 EXPORT const uint8_t* device_difference(Device* device, uint64_t* probe, uint64_t* cycle) {
     if (!device->difference.found) return nullptr;
     *probe = device->difference.probe, *cycle = device->difference.cycle;
     return device->seen.data();
 }
 
-// A profile of `nodes` nodes in `steps` steps; false when the library was built without what it needs.
+// Begin a profile of `nodes` nodes in `steps` steps. Returns false if the library was built without the pins for it.
 EXPORT bool device_profile(Device* device, const char* top, const char* pin, uint64_t nodes, uint64_t steps) {
     return device->profile.begin(device->context, top, pin, nodes, steps);
 }
 
-// A port of a node: side "i" or "o" of the FIFO in this scope. The tokens of each step stay in place.
+// Add a port of a node: side "i" or "o" of the FIFO in this scope. The tokens of each step must stay in memory.
 EXPORT bool device_profile_port(Device* device, const char* scope, const char* side, uint64_t node,
                                 const uint64_t* tokens) {
     return device->profile.add(device->context, scope, side, node, tokens);
@@ -408,7 +408,7 @@ EXPORT bool device_profile_port(Device* device, const char* scope, const char* s
 
 EXPORT void device_profile_start(Device* device) { device->profile.start(); }
 
-// Ends it and copies what has been counted; false when other tokens have passed than were told.
+// End the profile and copy its counts. Returns false if other tokens passed than were announced.
 EXPORT bool device_profile_end(Device* device, uint64_t* cycles, uint64_t* busy, uint64_t* stalled) {
     auto& profile = device->profile;
     profile.stop();
@@ -419,7 +419,7 @@ EXPORT bool device_profile_end(Device* device, uint64_t* cycles, uint64_t* busy,
 }
 
 #if VM_TRACE_FST
-// Waves of the cycles `first` to `last`, numbered from `zero`; false when the file cannot be written.
+// Write the waves of the cycles `first` to `last`, counted from `zero`. Returns false if the file cannot be written.
 EXPORT bool device_waves(Device* device, const char* path, uint64_t zero, uint64_t first, uint64_t last) {
     Verilated::threadContextp(&device->context);
     device->waves = std::make_unique<VerilatedFstC>();

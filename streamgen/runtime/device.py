@@ -1,6 +1,6 @@
-"""One interface to an accelerator, whether it is simulated or on a board.
+"""The interface of devices: an accelerator in the simulator or on a board.
 
-A device holds the memory that a manifest names, the arguments, and its runs, which follow one another:
+A device has buffers in memory, arguments, and runs that follow one another:
 
     device = simulated(folder)                  # or board(xclbin, manifest)
     x = device.allocate("x"); x.write(image)
@@ -8,9 +8,9 @@ A device holds the memory that a manifest names, the arguments, and its runs, wh
     device.start(); device.wait()
     y = device.allocate("y").read()
 
-A run may be started while others have not ended: each in a slot, with arguments and buffers of its own for
-what the host writes before it and reads after it. Weights and what runs leave to one another are in all slots
-the same memory. What one kernel of a card writes another one can read where it lies (`adopt`).
+A run may start before earlier runs have ended. Each run has a slot with its own arguments and its own buffers
+for tables, status blocks, inputs and outputs. Weights and the state that runs leave for later runs are the
+same memory in all slots. A kernel of a card can read the output of another kernel in place (`adopt`).
 """
 
 import time
@@ -25,7 +25,7 @@ from streamgen.base.errors import DeviceError, DeviceTimeoutError
 
 
 class DeviceBuffer(ABC):
-    """Memory of the device, `size` bytes long; ValueError for an access outside it."""
+    """A buffer of `size` bytes in the memory of a device. Raises ValueError for an access outside it."""
 
     size: int
 
@@ -35,7 +35,7 @@ class DeviceBuffer(ABC):
         self._write(data, offset)
 
     def read(self, size: int | None = None, offset: int = 0) -> bytes:
-        """Copy bytes from the device; all of them by default."""
+        """Copy bytes from the device; by default all bytes from `offset` on."""
         size = self.size - offset if size is None else size
         self._check(size, offset)
         return self._read(size, offset)
@@ -58,20 +58,21 @@ class Device(ABC):
     """An accelerator with the registers and buffers of `manifest`."""
 
     slots: ClassVar[int] = 1
-    """Runs that should be under way and wait in line, so that the hardware has no rest; more may."""
+    """Number of runs, under way or waiting, that keep the hardware busy. More runs are allowed."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self._roles = {buffer.name: buffer.role for buffer in manifest.buffers}
         self._buffers: dict[tuple[str, int], DeviceBuffer] = {}
         self.hung = False
-        """Whether the last run has left a core that cannot be reset, as after a response that is lost."""
+        """Whether the last run left a core that cannot be reset, as after a lost memory response."""
         self.least_cycles: dict[int, Callable[[], float]] = {}
-        """By slot what knows the least cycles of its run, for whoever waits; 0 for what does not know."""
+        """For each slot: a function that returns the least number of cycles of its run, for progress; 0 if
+        this number is not known."""
 
     def allocate(self, name: str, slot: int = 0, size: int = 0) -> DeviceBuffer:
-        """The memory of a pointer argument, in the channel that the manifest says; allocated once, or once a
-        slot, with `size` bytes at least."""
+        """The buffer of a pointer argument, in its channel of the manifest, with at least `size` bytes. It is
+        allocated once; a buffer for each slot, once for each slot."""
         key = self._key(name, slot)
         if key not in self._buffers:
             info = self._info(name)
@@ -79,15 +80,16 @@ class Device(ABC):
         return self._buffers[key]
 
     def adopt(self, name: str, buffer: DeviceBuffer, slot: int = 0) -> None:
-        """Take memory of another kernel of the card for a pointer argument. DeviceError where the kernel does
-        not reach it; ValueError for one that is too small."""
+        """Use a buffer of another kernel of the card for a pointer argument. Raises DeviceError if this
+        kernel does not reach the buffer, and ValueError if the buffer is too small."""
         info = self._info(name)
         if buffer.size < info.bytes:
             raise ValueError(f"buffer {name!r} needs {info.bytes} bytes; {buffer.size} are given")
         self._buffers[self._key(name, slot)] = self._adopt(info, buffer)
 
     def set_scalar(self, name: str, value: int, slot: int = 0) -> None:
-        """Set a scalar argument: 0 to 2^31 - 1, since a board's driver passes no more."""
+        """Set a scalar argument to a value from 0 to 2^31 - 1, the range that the driver of a board passes.
+        Raises ValueError for any other value or name."""
         if name not in {a.name for a in self.manifest.arguments if a.kind == "scalar"}:
             raise ValueError(f"the design has no scalar argument {name!r}")
         if not 0 <= value < 2**31:
@@ -96,28 +98,28 @@ class Device(ABC):
 
     @abstractmethod
     def start(self, slot: int = 0) -> None:
-        """Start a run with the arguments of a slot as they are, behind those that are under way."""
+        """Start a run with the arguments of a slot, behind the runs that are under way."""
 
     @abstractmethod
     def done(self, slot: int = 0, wait: bool = False) -> bool:
-        """Whether the run of a slot is. wait: a little, when it is not; other kernels of the card go on.
-        DeviceError when it has failed."""
+        """Whether the run of a slot is done. wait: if it is not done, wait a little; other kernels of the
+        card continue. Raises DeviceError if the run failed."""
 
     def wait(self, timeout: float = 600.0, slot: int = 0, since: float | None = None) -> None:
-        """Wait until the run of a slot is done; DeviceTimeoutError after so many seconds. since: which count
-        from here, in those of `time.monotonic`; by default from now on."""
+        """Wait until the run of a slot is done. Raises DeviceTimeoutError `timeout` seconds after `since`, a
+        time of `time.monotonic`; by default after the call."""
         deadline = (time.monotonic() if since is None else since) + timeout
         while not self.done(slot, wait=True):
             if time.monotonic() > deadline:
                 raise DeviceTimeoutError(self.late(timeout))
 
     def late(self, timeout: float) -> str:
-        """What there is to say of a run that is not done after so many seconds."""
+        """Message about a run that is not done after `timeout` seconds."""
         return f"not done after {timeout:g} s"
 
     def reset(self) -> None:
-        """Stop what is under way or waits, and bring the core to its initial state; memory stays. A core that
-        is hung, or hangs in it, is loaded anew."""
+        """Stop all runs, under way or waiting, and bring the core to its initial state. Memory is kept. A
+        core that hangs is loaded again."""
         try:
             if not self.hung:
                 self.set_scalar("command", COMMAND_RESET)
@@ -133,20 +135,20 @@ class Device(ABC):
 
     @property
     def lost(self) -> bool:
-        """Whether it does not answer any more, and must be opened again."""
+        """Whether the device has stopped answering and must be opened again."""
         return False
 
     def error_word(self) -> int | None:
-        """The read-only error register of the last run, where the host can read registers."""
+        """The error register of the last run; None if the host cannot read registers."""
         return None
 
     def moved_bytes(self) -> int | None:
-        """Bytes read from memory and written to it so far, where the host can count them."""
+        """Bytes read from memory and written to it so far; None if the host cannot count them."""
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back; the device cannot be used any more."""
+        """Release all resources. A closed device cannot be used again."""
 
     def __enter__(self) -> Self:
         return self
@@ -169,7 +171,7 @@ class Device(ABC):
     def _allocate(self, info: BufferInfo, size: int) -> DeviceBuffer: ...
 
     def _adopt(self, info: BufferInfo, buffer: DeviceBuffer) -> DeviceBuffer:
-        raise DeviceError(f"buffer {info.name!r}: kernel {self.manifest.top!r} has its device for itself")
+        raise DeviceError(f"buffer {info.name!r}: kernel {self.manifest.top!r} does not share its device")
 
     @abstractmethod
     def _set_scalar(self, name: str, value: int, slot: int) -> None: ...

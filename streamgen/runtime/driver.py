@@ -1,4 +1,4 @@
-"""The functions of a built simulator, those of device.cpp, with their types."""
+"""The types of the functions in a built simulator, which device.cpp defines."""
 
 import ctypes
 

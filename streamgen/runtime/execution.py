@@ -1,9 +1,9 @@
-"""Runs of a written accelerator: numpy in, numpy out, on any device.
+"""Runs of a written accelerator on any device, from numpy arrays to numpy arrays.
 
-Each run packs the inputs as the manifest's token streams, writes them, runs the phase table, checks the
-status block and unpacks the outputs. The leading dimensions of inputs and outputs are tokens; more tokens
-than the design takes at once are several runs. The written files are the truth: when weights or
-Verilog in the folder change, the next run uses what they hold then.
+A run packs the inputs as the token streams of the manifest, writes them to the device, runs the phase table,
+checks the status block and unpacks the outputs. The leading dimensions of inputs and outputs are tokens. If
+there are more tokens than the design takes at once, they are divided among several runs. When the weights or
+the Verilog in the folder change, the next run uses the new files.
 """
 
 from collections import deque
@@ -32,7 +32,8 @@ from streamgen.runtime.verilog_text import require_harmless
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """A run of the hardware: its token tiles, the position of the first token, the manifest's variant."""
+    """The arguments of a run. tiles: number of token tiles. position: position of the first token. variant:
+    name of a variant of the manifest."""
 
     tiles: int
     position: int = 0
@@ -41,7 +42,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class _Flight:
-    """A run that has been started. watched: the observer's context."""
+    """A started run. watched: the context of the observer."""
 
     slot: int
     launch: Launch
@@ -49,7 +50,7 @@ class _Flight:
     watched: ExitStack
 
 
-_PIECE = 1 << 24  # bytes that are read back at a time
+_PIECE = 1 << 24  # bytes of weights that are read back at a time
 OpenDevice = Callable[[Path, Manifest], Device]
 Stamp = tuple[int, int, int]
 Compute = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
@@ -57,12 +58,13 @@ Observer = Callable[[Device, Mapping[str, bytes], Launch], AbstractContextManage
 
 
 class Execution:
-    """The accelerator written in `folder`, on the device that `open_device` makes of its manifest.
+    """The accelerator that is written in `folder`, on the device that `open_device` opens for its manifest.
 
-    By default that is the simulated one, with `memory` as its memory model. changed_files: use Verilog and
-    weights though they are not those that the manifest has digests of. Raises what the maker raises,
-    ValueError for a folder without a good manifest, CheckpointError for files that do not fit it, and for
-    Verilog that says more than hardware.
+    open_device: by default, a simulated device with `memory` as its memory model. changed_files: also use
+    Verilog and weights that differ from the digests in the manifest.
+
+    Raises all errors of `open_device`; ValueError for a folder without a valid manifest; CheckpointError for
+    files that do not match the manifest, and for Verilog that may do more than describe hardware.
     """
 
     def __init__(
@@ -75,28 +77,28 @@ class Execution:
     ) -> None:
         self.folder, self._changed = Path(folder), changed_files
         self.open_device = open_device or OnSimulator(memory)
-        """How `device` is opened."""
+        """Opens `device`."""
         self._device: Device | None = None
         self._stamps: dict[str, Stamp] = {}
         self._in_flight: deque[_Flight] = deque()
         self.label = ""
-        """Begins the errors of its runs, where it is one of several."""
+        """Prefix of the errors of its runs if it is one of several groups; empty otherwise."""
         self.alone = False
-        """Whether one run is in flight at a time, as an observer may want it."""
+        """Whether only one run is in flight at a time. Observers may need this."""
         self.observer: Observer = lambda device, images, launch: nullcontext()
-        """Called for each run of the hardware: with the device, images of the inputs and what is launched;
-        the run happens inside the context that it returns."""
+        """Called for each run of the hardware with the device, the memory images of the inputs, and the
+        launch. The run happens inside the context that it returns."""
         self.least_cycles: Callable[[Launch], float] = lambda launch: 0
-        """Cycles that a run takes at least, which its progress says; 0 when that is not known."""
+        """The least number of cycles of a run, for its progress; 0 if this number is not known."""
         self.statuses: list[StatusBlock] = []
         """The status blocks of the last call of `run`, one for each run of the hardware."""
         self.patience = DEFAULT_TIMEOUT
-        """Cycles in which nothing moves until the hardware ends a run by itself."""
+        """Cycles without any movement after which the hardware ends a run."""
         self._read_manifest()
 
     @property
     def device(self) -> Device:
-        """The device, opened when it is first needed, and again when the written design has changed or the
+        """The device. It is opened on first use, and opened again if the written design has changed or the
         device was lost."""
         names = (MANIFEST, *self.manifest.verilog_files)
         stamps = {name: _stamp(self.folder / name) for name in names}
@@ -112,15 +114,16 @@ class Execution:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a device."""
+        """Whether the device is open."""
         return self._device is not None
 
     def run(self, *inputs: np.ndarray, timeout: float = 600.0) -> tuple[np.ndarray, ...]:
-        """The outputs for these inputs, in the order of the manifest's buffers.
+        """Run the accelerator and return the outputs for these inputs, in the order of the manifest's
+        buffers. timeout: seconds for each run of the hardware.
 
-        Raises TypeError for a wrong number of inputs or a type that is no number, ValueError for a wrong
-        shape or a value that is not finite, DeviceTimeoutError and DeviceError when the run fails; the
-        device is reset then and takes the next run. `timeout` is in seconds for each run of the hardware.
+        Raises TypeError for a wrong number of inputs or a wrong dtype, ValueError for a wrong shape or a
+        value that is not finite, and DeviceTimeoutError or DeviceError if a run fails. After a failed run the
+        device is reset and takes the next run.
         """
         self.statuses = []
         infos, outputs, manifest = self.buffers("input"), self.buffers("output"), self.manifest
@@ -132,10 +135,10 @@ class Execution:
         return in_passes(infos, outputs, manifest.max_tokens, manifest.whole, each, inputs)
 
     def evaluate(self, compute: Compute, *inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """As `run`, with a function in the place of the device.
+        """Like `run`, with a function in place of the device.
 
-        compute: from arrays by input name, rounded and padded to their itensors, and the number of token
-        tiles, to arrays by output name. It is called for each run that the hardware would need.
+        compute: function from the inputs by name, rounded and padded to their itensors, and the number of
+        token tiles to the outputs by name. It is called once for each run that the hardware would do.
         """
 
         def once(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
@@ -150,16 +153,16 @@ class Execution:
         return in_passes(infos, outputs, manifest.max_tokens, manifest.whole, once, inputs)
 
     def tiles(self, tokens: int) -> int:
-        """Token tiles of a run of so many tokens."""
+        """Number of token tiles of a run of `tokens` tokens."""
         return -(-tokens // self.manifest.tokens_per_tile)
 
     def buffers(self, role: str) -> list[Buffer]:
-        """The buffers of a role, in the order of the manifest."""
+        """The buffers with a role, in the order of the manifest."""
         return [buffer for buffer in self.manifest.buffers if buffer.role == role]
 
     @property
     def slots(self) -> int:
-        """Runs that may be in flight."""
+        """Number of runs that may be in flight."""
         return 1 if self.alone else self.device.slots
 
     def transfer(
@@ -170,10 +173,11 @@ class Execution:
         position: int = 0,
         variant: str | None = None,
     ) -> dict[str, bytes]:
-        """One run of the hardware, from the memory images of its inputs to those of its outputs, by name.
+        """Do one run of the hardware: from the memory images of its inputs, by name, to the images of its
+        outputs.
 
-        position: of the first token. variant: what the manifest calls a run that leaves something out.
-        Raises what `run` raises when the run fails.
+        position: position of the first token. variant: name of a variant of the manifest, a run that computes
+        only some of the outputs. timeout: seconds. Raises DeviceTimeoutError or DeviceError if the run fails.
         """
         self.submit(images, tiles, position, variant)
         return self.collect(timeout)
@@ -186,8 +190,8 @@ class Execution:
         variant: str | None = None,
         slot: int | None = None,
     ) -> None:
-        """Start a run behind those that are in flight; arguments are those of `transfer`. slot: one without a
-        run, by default any of `slots`. Inputs without an image lie in their buffers already."""
+        """Start a run behind the runs in flight. Arguments are those of `transfer`. slot: a slot without a
+        run; by default any free slot. An input without an image must already lie in its buffer."""
         device = self.device
         if slot is None:
             slot = next(k for k in range(self.slots) if k not in {flight.slot for flight in self._in_flight})
@@ -197,12 +201,12 @@ class Execution:
             buffer = device.allocate(info.name, slot)
             if info.name in images:
                 buffer.write(images[info.name])
-            elif self.alone:  # whoever watches wants to see all
+            elif self.alone:  # an observer sees all inputs
                 images = {**images, info.name: buffer.read(image_bytes(info, tiles))}
         for info in self.buffers("output"):
             device.allocate(info.name, slot)
         status = device.allocate(self.buffers("status")[0].name, slot)
-        status.write(bytes(self.manifest.status_bytes))  # so that an old block is not taken for a new one
+        status.write(bytes(self.manifest.status_bytes))  # so that an old block is not mistaken for a new one
         scalars = {"command": COMMAND_RUN, "tiles": tiles, "position": position, "timeout": self.patience}
         for name, value in scalars.items():
             device.set_scalar(name, value, slot)
@@ -218,18 +222,22 @@ class Execution:
             raise
 
     def ready(self, wait: bool = False) -> bool:
-        """Whether `collect` need not wait for the oldest run in flight. wait: a little, when it must."""
+        """Whether the oldest run in flight is done, so that `collect` does not wait. wait: if it is not done,
+        wait a little."""
         try:
             return self.device.done(self._in_flight[0].slot, wait)
         except DeviceError:
-            return True  # collecting tells
+            return True  # `collect` raises the error
 
     def collect(
         self, timeout: float, since: float | None = None, wanted: Collection[str] | None = None
     ) -> dict[str, bytes]:
-        """Wait for the oldest run in flight: the images of its outputs. When it fails, those behind it are
-        given up, and the device is reset. since: when the time for it began, see `Device.wait`. wanted: the
-        outputs that are read, by default all."""
+        """Wait for the oldest run in flight and return the memory images of its outputs. If it fails, the
+        runs behind it are given up and the device is reset. timeout, since: see `Device.wait`. wanted: names
+        of the outputs to read; by default all.
+
+        Raises DeviceTimeoutError or DeviceError if the run fails.
+        """
         device, flight = self.device, self._in_flight[0]
         try:
             with flight.watched:
@@ -255,10 +263,11 @@ class Execution:
         }
 
     def check_weights(self) -> None:
-        """Read back the weights that are on the device and compare them with the digests of their files.
+        """Read the weights back from the device and compare them with the digests of their files.
 
-        DeviceError that names buffer and channel of those that are others; these are written again before
-        the next run. RuntimeError while a run is in flight; ValueError while weights are not on a device.
+        Raises DeviceError if weights differ, with their buffers and memory channels; the next run writes
+        these weights again. Raises RuntimeError while a run is in flight, and ValueError if the weights are
+        not on the device yet.
         """
         if self._in_flight:
             raise RuntimeError("weights cannot be read back while a run is in flight")
@@ -278,12 +287,12 @@ class Execution:
             raise DeviceError(f"weights on the device are not those of {self.folder}: {', '.join(wrong)}")
 
     def forget(self) -> None:
-        """Fill the buffers that runs leave to one another with zeros, as before the first run."""
+        """Fill the state that runs leave for later runs with zeros, as before the first run."""
         for info in self.buffers("state"):
             self.device.allocate(info.name).write(bytes(info.bytes))
 
     def close(self) -> None:
-        """Give the device back; the next run opens it again."""
+        """Close the device. The next run opens it again."""
         if self._device is not None:
             self._device.close()
         self._device = None
@@ -311,13 +320,13 @@ class Execution:
                 raise ValueError(f"{place} has {info.bytes} bytes; its itensor takes {needed}")
 
     def _require_verilog(self) -> None:
-        """CheckpointError for other Verilog than was written, or such that says more than hardware."""
+        """Raise CheckpointError if the Verilog is not as written, or may do more than describe hardware."""
         texts = {name: self._files.content(name) for name in self.manifest.verilog_files}
         require_harmless({self.folder / name: text for name, text in texts.items()})
 
     def give_up(self) -> None:
-        """Nothing is in flight any more; if something was, the device is reset, or given back when it does
-        not answer: the next run opens it again."""
+        """Give up all runs in flight. If there are any, the device is reset. If it does not answer, it is
+        closed, and the next run opens it again."""
         flights = list(self._in_flight)
         self._in_flight.clear()
         for flight in flights:
@@ -325,11 +334,11 @@ class Execution:
         if flights and self._device is not None:
             try:
                 self._device.reset()
-            except DeviceError:  # what has led here is told, not this
+            except DeviceError:  # the caller already raises the first error
                 self.close()
 
     def _load(self, device: Device, program: PhaseTable, slot: int) -> None:
-        """Write the phase table of a run, and weights that are not on the device as the files hold them."""
+        """Write the phase table of a run, and all weights whose file has changed since they were written."""
         for info in self.manifest.buffers:
             buffer = device.allocate(info.name, slot)
             if info.role == "table":
@@ -346,18 +355,21 @@ class Execution:
                 self._stamps[info.file] = stamp
 
     def _late(self, image: bytes) -> str:
-        """What the status block of a run says that is not done in time."""
+        """Explain a run that is not done in time with its status block."""
         try:
             status = StatusBlock.unpack(image, len(self.manifest.counters))
         except ValueError:
             cycles, clock = self.patience or DEFAULT_TIMEOUT, self.manifest.clock_mhz
             return (
-                "it has written no status block yet; the hardware ends a run in which nothing moves for "
-                f"{cycles} cycles ({cycles / (1e6 * clock):.2g} s at {clock:g} MHz)"
+                "the run has not written a status block yet; the hardware ends a run in which nothing moves "
+                f"for {cycles} cycles ({cycles / (1e6 * clock):.2g} s at {clock:g} MHz)"
             )
         if status.error is RunError.NONE:
-            return f"its status block says that it ended well after {status.cycles} cycles; no done was seen"
-        return f"its status block is there: {explain(self.manifest, status)}"
+            return (
+                f"its status block says that it ended without an error after {status.cycles} cycles, but the "
+                "host never saw it done"
+            )
+        return f"it has written its status block: {explain(self.manifest, status)}"
 
     def _status(self, device: Device, image: bytes) -> StatusBlock:
         try:
@@ -365,13 +377,15 @@ class Execution:
         except ValueError as error:
             word = device.error_word()
             device.hung = True
-            said = ""
+            register = ""
             if word is not None:
                 code, detail = word & 0xFF, word >> 8
-                said = f" (error register: {code}, detail {detail:#x})"
+                register = f" (error register: {code}, detail {detail:#x})"
                 if code == RunError.HUNG:
-                    said += f": after an error the memory at {_ports(self.manifest, detail)} did not drain"
-            raise DeviceError(f"the run left no status block{said}: {error}") from error
+                    register += (
+                        f": after an error the memory at {_ports(self.manifest, detail)} did not drain"
+                    )
+            raise DeviceError(f"the run wrote no status block{register}: {error}") from error
         if status.design_hash != self.manifest.design_hash:
             raise DeviceError(
                 f"the device holds design {status.design_hash}, "
@@ -381,17 +395,17 @@ class Execution:
 
 
 def explain(manifest: Manifest, status: StatusBlock) -> str:
-    """What a status block with an error says, with every FIFO that is full or holds tokens."""
+    """Explain a status block that reports an error. For a timeout, also list every FIFO that holds tokens."""
     ports = _ports(manifest, status.detail)
     match status.error:
         case RunError.TIMEOUT:
-            reason = f"no token and no beat moved any more; memory at work: {ports or 'none'}"
+            reason = f"no token and no beat moved any more; memory ports at work: {ports or 'none'}"
         case RunError.AXI:
             reason = f"error response of the memory at {ports}"
         case RunError.TABLE:
-            reason = "the phase table in memory is not one that the design can read"
+            reason = "the design cannot read the phase table in memory"
         case RunError.STOPPED:
-            reason = "it was stopped by a reset"
+            reason = "a reset stopped it"
         case _:
             reason = "after an error the memory did not drain"
     lines = [f"the run ended with an error after {status.cycles} cycles: {reason}"]
@@ -405,12 +419,12 @@ def explain(manifest: Manifest, status: StatusBlock) -> str:
 
 
 def _ports(manifest: Manifest, detail: int) -> str:
-    """The masters with a bit in it."""
+    """The names of the AXI masters whose bit is set in `detail`."""
     return ", ".join(port.name for i, port in enumerate(manifest.ports) if detail >> i & 1)
 
 
 def _stamp(path: Path) -> Stamp:
-    """Changes when a file changes."""
+    """A value that changes when the file changes. Raises ValueError for a missing file."""
     try:
         status = path.stat()
     except OSError as error:

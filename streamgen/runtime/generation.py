@@ -1,11 +1,12 @@
-"""Texts on a written decoder: passes of tokens, logits, generation.
+"""Texts on a written decoder: passes of tokens, logits, and generation.
 
-The design holds keys and values of one text in its buffers of role `state`. A `Session` is a text; when
-another one goes on, what the device holds of the first is put by, and brought back when it goes on itself. A
-pass that fails or is interrupted leaves a session as it was: what lies behind its end is written again.
+The design holds the keys and values of one text in its buffers of role `state`. A `Session` is a text. When
+another text continues, the host saves the keys and values of the first one, and restores them when the first
+one continues. A pass that fails or is interrupted does not change its session, because the next pass
+overwrites all keys and values behind the end of the text.
 
-Logits are written to memory by the passes that are asked for them; a pass of the variant `BEST` writes just
-the id of the greatest, one of `KEEP`, behind which a prompt goes on, nothing but keys and values.
+Only some passes write logits to memory. A pass of the variant `BEST` writes only the greatest logit and its
+id. A pass of the variant `KEEP`, after which the prompt continues, writes only keys and values.
 """
 
 from collections import deque
@@ -29,8 +30,12 @@ from streamgen.text.sampling import Sampler
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """A run of the hardware: its tokens, from `position` on, `BEST` or `KEEP` if it wrote no logits, bytes of
-    memory read and written (None: the device does not count them), and what the hardware counted."""
+    """A finished run of the hardware.
+
+    position: position of its first token. tokens: number of tokens. variant: `BEST` or `KEEP`; None if it
+    wrote logits. bytes: bytes of memory read and written; None if the device does not count them. status: its
+    status block.
+    """
 
     position: int
     tokens: int
@@ -40,13 +45,14 @@ class Pass:
 
     @property
     def cycles(self) -> int:
-        """Of the run."""
+        """Cycles of the run."""
         return self.status.cycles
 
 
 @dataclass(frozen=True)
 class TextPart:
-    """Tokens of a text for one pass, the position of the first, and the variant of the run."""
+    """Tokens of a text for one pass. ids: int [tokens]. position: position of the first token. variant:
+    variant of the run."""
 
     ids: np.ndarray
     position: int
@@ -54,10 +60,10 @@ class TextPart:
 
 
 class TextDevice:
-    """The language model written in a folder.
+    """The language model of an execution.
 
-    vocabulary: ids are below it. context: positions of a text. timeout: seconds of a pass. turn: of threads,
-    that of whoever closes the device.
+    vocabulary: every token id is below this number. context: the most tokens of a text. timeout: seconds for
+    each pass. turn: lock that threads take for a pass; whoever closes the device takes the same lock.
     """
 
     def __init__(
@@ -71,35 +77,36 @@ class TextDevice:
         self.execution, self.vocabulary, self.context, self.timeout = execution, vocabulary, context, timeout
         self.max_tokens = execution.manifest.max_tokens
         self.turn = turn or Turn()
-        """Of threads: a pass at a time, of whichever text."""
+        """Threads take this lock for the passes of a text."""
         self._opened: Device | None = None
         self._active: Session | None = None
-        # by text, what the device held of it when another one went on
+        # for each text that is not on the device: its keys and values
         self._stored: WeakKeyDictionary[Session, dict[str, bytes]] = WeakKeyDictionary()
         self._moved: int | None = None
         self.passes: list[Pass] = []
-        """Every pass so far."""
+        """All passes so far."""
 
     def __reduce__(self) -> NoReturn:
-        """TypeError: a device belongs to its process."""
+        """Raise TypeError, because a device belongs to its process."""
         raise TypeError(
-            f"{type(self).__name__} is neither pickled nor copied: its device belongs to one process. Write "
-            "the language model with `write(folder)`; `streamgen.load(folder)` reads that in any process"
+            f"{type(self).__name__} cannot be pickled or copied, because its device belongs to one process. "
+            "Write the language model with `write(folder)`; `streamgen.load(folder)` reads it in any process"
         )
 
     @in_turn
     def open(self) -> None:
-        """Open the device now, which the first pass does otherwise: a simulator may have to be built."""
+        """Open the device now. Otherwise the first pass opens it, and may have to build a simulator first."""
         _ = self.execution.device
 
     def session(self) -> "Session":
-        """A text to be continued, empty at first."""
+        """Begin a new, empty text."""
         return Session(self)
 
     def run(self, session: "Session", parts: Sequence[TextPart]) -> Iterator[dict[str, np.ndarray]]:
-        """Passes one after the other, several in flight: what each writes, by buffer. Behind the last token:
-        logits float32 [1, vocabulary], unless the variant is `BEST`, the greatest of them and its id [1, 1];
-        nothing of the variant `KEEP`.
+        """Do passes in order, with several in flight, and yield the outputs of each pass by buffer.
+
+        The outputs belong to the last token of the pass: logits, float32 [1, vocabulary]. The variant `BEST`
+        gives the greatest logit and its id, each [1, 1]; the variant `KEEP` gives no outputs.
         """
         self._switch(session)
         try:
@@ -121,7 +128,7 @@ class TextDevice:
             while waiting:
                 yield self._collected(waiting.popleft())
         finally:
-            self.execution.give_up()  # whoever waits no more
+            self.execution.give_up()  # if the caller stops early
 
     def _collected(self, part: TextPart) -> dict[str, np.ndarray]:
         device, tokens, infos = self.execution.device, len(part.ids), self._infos
@@ -142,8 +149,8 @@ class TextDevice:
         return {info.name: info for info in self.execution.manifest.buffers}
 
     def _switch(self, session: "Session") -> None:
-        """Bring what a session has stored onto the device; an interruption in between loses none of them."""
-        device = self.execution.device  # opened here, if it is not: with buffers of zeros
+        """Bring the keys and values of a session onto the device. An interruption loses no session."""
+        device = self.execution.device  # opened here if needed, with buffers of zeros
         self._moved = device.moved_bytes()
         if device is not self._opened:
             self._opened, self._active = device, None  # the text that was on it is lost
@@ -151,7 +158,8 @@ class TextDevice:
             return
         if session.position and session not in self._stored:
             raise ValueError(
-                f"the device was closed after {session.position} tokens of this text; reset() begins it anew"
+                f"the device was closed after {session.position} tokens of this text; reset() starts the "
+                "text again"
             )
         states = self.execution.buffers("state")
         if self._active is not None:
@@ -165,7 +173,7 @@ class TextDevice:
 
 
 class Session:
-    """One text: tokens so far, with their keys and values on the device."""
+    """One text: its tokens so far, with their keys and values on the device."""
 
     def __init__(self, device: TextDevice) -> None:
         self._device = device
@@ -173,19 +181,20 @@ class Session:
 
     @property
     def position(self) -> int:
-        """Tokens so far."""
+        """Number of tokens so far."""
         return self._position
 
     def reset(self) -> None:
-        """Forget the text."""
+        """Start again with an empty text."""
         self._position = 0
 
     def last_logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Append tokens, in as many passes as they take: float32 [vocabulary], behind the last of them."""
+        """Append tokens in as few passes as possible, and return the logits after the last one: float32
+        [vocabulary]."""
         return self._append(self.checked(ids))[LOGITS][0]
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Append tokens, a pass each: float32 [tokens, vocabulary], behind each of them."""
+        """Append tokens, one in each pass, and return the logits after each: float32 [tokens, vocabulary]."""
         return np.concatenate([self._append(row)[LOGITS] for row in np.split(self.checked(ids), len(ids))])
 
     def generate(
@@ -196,10 +205,11 @@ class Session:
         sampler: Sampler | None = None,
         stop: Collection[int] = (),
     ) -> Iterator[int]:
-        """Append tokens and continue; the last token given out is not yet appended.
+        """Append tokens and continue the text: yield up to `max_new_tokens` ids. The last yielded token is
+        not yet appended. stop: ids after which generation ends.
 
-        Without a sampler the accelerator's own choice counts: the greatest logit, the lowest of equal ids.
-        ValueError, before anything runs, as `checked` raises it.
+        Without a sampler the accelerator chooses: the greatest logit, and the lowest id among equal logits.
+        Raises the errors of `checked` before anything runs.
         """
         return self._continue(self.checked(ids, max_new_tokens), max_new_tokens, sampler, frozenset(stop))
 
@@ -217,22 +227,23 @@ class Session:
             ids = np.array([chosen])
 
     def checked(self, ids: Sequence[int] | np.ndarray, room: int = 0) -> np.ndarray:
-        """ids as an array; ValueError or TypeError unless they, and `room` more, can be appended."""
+        """The ids as an array. Raises ValueError or TypeError if they and `room` more do not fit the text."""
         device = self._device
         return checked_ids(ids, device.vocabulary, device.context, self._position, room)
 
     def _append(self, ids: np.ndarray, variant: str | None = None) -> dict[str, np.ndarray]:
-        """variant: of the last pass; those before it keep keys and values."""
+        """Append tokens and return the outputs of the last pass. variant: variant of the last pass; the
+        passes before it write only keys and values."""
         most = self._device.max_tokens
         last: dict[str, np.ndarray] = {}
-        with self._device.turn:  # of threads: all passes of one text, then those of another
-            self.checked(ids)  # another thread may have gone on with the text
+        with self._device.turn:  # no passes of other texts in between
+            self.checked(ids)  # another thread may have continued the text
             parts = [
                 TextPart(ids[first : first + most], self._position + first, KEEP)
                 for first in range(0, len(ids), most)
             ]
             parts[-1] = replace(parts[-1], variant=variant)
-            for part, found in zip(parts, self._device.run(self, parts), strict=True):
+            for part, outputs in zip(parts, self._device.run(self, parts), strict=True):
                 self._position += len(part.ids)
-                last = found
+                last = outputs
         return last

@@ -1,6 +1,7 @@
-"""What a simulator is built with for debugging: pins of FIFOs that probes and profiles read, waves in a file.
+"""Instruments of a simulator for debugging: visible pins of FIFOs for probes and profiles, and waves in a
+file.
 
-Both cost speed, so they live in libraries of their own beside the plain one of a design.
+Instruments cost speed. A simulator with instruments is therefore a separate library beside the plain one.
 """
 
 import re
@@ -10,13 +11,14 @@ from streamgen.base.errors import StreamgenError
 
 HANDSHAKE = ("valid", "ready")
 PINS = (*HANDSHAKE, "payload")
-COUNTING = "counters__enable"  # in the top: high while the counters of the status block count
+COUNTING = "counters__enable"  # wire in the top module: high while the counters of the status block count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instruments:
-    """streams: FIFOs in the top whose tokens are watched, by the instances with the pins of their inputs and
-    outputs (`Stream.sides`). profile: those at which tokens are counted. waves: can write FST files."""
+    """Instruments to build in. streams: FIFOs in the top module whose tokens are watched, each given by the
+    instances with the pins of its input and its output (`Stream.sides`). profile: FIFOs at which tokens are
+    counted, given in the same way. waves: whether the simulator can write FST files."""
 
     streams: tuple[tuple[str, str], ...] = ()
     profile: tuple[tuple[str, str], ...] = ()
@@ -24,11 +26,12 @@ class Instruments:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Of Verilator. Memories of more than 32 words are left out of waves, as it does by default."""
+        """Flags for Verilator. By its default, waves leave out memories of more than 32 words."""
         return ("--trace-fst", "--trace-max-width", "0") if self.waves else ()
 
     def rules(self, verilog: str, top: str) -> list[str]:
-        """Lines of a Verilator configuration file that keep the pins; StreamgenError names a missing FIFO."""
+        """Lines of a Verilator configuration file that keep the pins visible. Raises StreamgenError for a
+        FIFO that the Verilog does not have."""
         start = verilog.find(f"\nmodule {top}(")
         body = verilog[start : verilog.find("\nendmodule", start)] if start >= 0 else ""
         modules = {name: module for module, name in re.findall(r"^ *(\w+) (\w+) +\($", body, re.MULTILINE)}
@@ -40,9 +43,9 @@ class Instruments:
                         raise StreamgenError(f"the Verilog of {top!r} has no instance {instance!r} to probe")
                     rules[modules[instance], side] = tuple(f"{side}__{pin}" for pin in pins)
         kept = [(module, pin) for module, side in sorted(rules) for pin in rules[module, side]]
-        found = [f'public_flat_rd -module "{module}" -var "{pin}"' for module, pin in kept]
+        lines = [f'public_flat_rd -module "{module}" -var "{pin}"' for module, pin in kept]
         if self.profile:
             if not re.search(rf"^ *wire {COUNTING};", body, re.MULTILINE):
                 raise StreamgenError(f"the Verilog of {top!r} has no wire {COUNTING!r} to profile by")
-            found.append(f'public_flat_rd -module "{top}" -var "{COUNTING}"')
-        return found
+            lines.append(f'public_flat_rd -module "{top}" -var "{COUNTING}"')
+        return lines

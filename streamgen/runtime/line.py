@@ -1,9 +1,9 @@
-"""Samples through kernels that follow one another: several in flight, so that all kernels work at a time.
+"""Pipeline samples through kernels that follow one another, so that all kernels work at the same time.
 
-A sample is what a run takes: some tokens. While the second kernel has the first sample the first one has
-the next. Each sample in flight has a slot, the same in all kernels, and so buffers of its own: what one
-kernel has written for it the next ones read where it lies. The host starts what can start and looks who is
-done.
+A sample is the tokens of one run. While the second kernel works on the first sample, the first kernel works
+on the second sample. Each sample in flight has a slot, the same in all kernels, and so its own buffers: a
+kernel reads the results of the kernel before it in place. The host starts every run that can start, and
+checks which runs are done.
 """
 
 import time
@@ -21,7 +21,7 @@ from streamgen.runtime.arrays import Parts, cropped, packed, padded, unpacked
 
 
 class LineStage(Protocol):
-    """What is used here of `Execution`."""
+    """The part of `Execution` that is used here."""
 
     label: str
     alone: bool
@@ -50,7 +50,8 @@ Prepare = Callable[[int, int, int], None]
 
 @dataclass
 class _Sample:
-    """stage: where it is; behind the last one when all have had it."""
+    """A sample in flight. stage: number of the stage that works on it; the number of stages when it is
+    finished."""
 
     slot: int
     arrays: Mapping[str, np.ndarray]
@@ -66,12 +67,14 @@ def through(
     timeout: float,
     prepare: Prepare = lambda stage, slot, tokens: None,
 ) -> Iterator[Mapping[str, np.ndarray]]:
-    """The outputs `wanted`, by name, for each of the parts, in order.
+    """Send parts through all stages, and yield the outputs `wanted`, by name, for each part in order.
 
-    timeout: seconds until some run must have ended. prepare: called before each run, with the number of its
-    stage, the slot and the tokens: what the host does not give a stage must then lie in its buffers.
+    timeout: seconds in which at least one run must end. prepare: called before each run with the number of
+    its stage, the slot and the number of tokens. After it, all inputs that the host does not give must lie in
+    the buffers of the stage.
 
-    What a stage raises is raised; then, or when nobody asks for more, all that is in flight is given up.
+    Raises the errors of the stages. After an error, and if the caller stops early, all runs in flight are
+    given up.
     """
     line = _Line(stages, wanted, timeout, prepare)
     slots = 1 if any(stage.alone for stage in stages) else stages[0].slots + len(stages) - 1
@@ -96,18 +99,19 @@ class _Line:
         self._since = time.monotonic()
 
     def add(self, sample: _Sample) -> None:
-        """A sample at the first stage."""
+        """Start a sample at the first stage."""
         self.samples.append(sample)
         self._start(sample)
 
     def oldest(self) -> Mapping[str, np.ndarray]:
-        """The results of the oldest sample, when it has them."""
+        """Wait for the oldest sample and return its results."""
         while self.samples[0].stage < len(self._stages):
             self._attend()
         return self.samples.popleft().results
 
     def _attend(self) -> None:
-        """Bring those on that are done with their stage; when none is, wait a little for the oldest."""
+        """Move every sample that is done with its stage to the next stage. If there is none, wait a little
+        for the oldest sample."""
         first: dict[int, _Sample] = {}
         for sample in self.samples:
             if sample.stage < len(self._stages):
@@ -120,7 +124,7 @@ class _Line:
             return
         waited = self.samples[0]
         if not self._stages[waited.stage].ready(wait=True) and time.monotonic() > self._since + self._timeout:
-            self._bring_on(waited)  # which says what it is that takes so long
+            self._bring_on(waited)  # raises a timeout that names the run
 
     def _bring_on(self, sample: _Sample) -> None:
         stage = self._stages[sample.stage]
@@ -152,7 +156,7 @@ class _Line:
 
 @contextmanager
 def _named(stage: LineStage) -> Iterator[None]:
-    """Errors say whose they are."""
+    """Begin device errors with the label of the stage."""
     try:
         yield
     except DeviceError as error:

@@ -1,4 +1,4 @@
-// One HBM pseudo-channel behind one AXI master. The laws are those of memory.py, step for step.
+// An HBM pseudo-channel behind an AXI master. It follows the laws in memory.py step by step.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ enum Kind { READ_TIME, WRITE_TIME, AR_GAP, AW_GAP, W_GAP, R_GAP, KINDS };
 
 using Beat = VlWide<16>;
 
-// Where the pins of one master are in the model of the design; pins that it lacks point at `absent`.
+// Pointers to the pins of a master in the model of the design. Missing pins point at `absent`.
 struct MasterPins {
     CData absent = 0;
     CData *arvalid{}, *arready{}, *arlen{}, *arid{}, *arsize{}, *arburst{};
@@ -38,7 +38,8 @@ struct Model {
     uint64_t numerator, denominator, latency, outstanding, delays, seed;
 };
 
-// delay: cycles; all bits for ever. Of a burst that is read, what its next beat has waited for already.
+// delay: cycles; all ones for a response that never comes. For a read burst: the delay that its next beat has already
+// waited for.
 struct Burst {
     uint64_t address, time;
     uint32_t beats;
@@ -60,7 +61,7 @@ inline uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// Memory of the card, which the host holds and the masters of several kernels may reach.
+// A region of the card's memory. The host owns it, and the masters of several kernels may access it.
 struct Region {
     uint8_t* data;
     uint64_t size;
@@ -69,9 +70,9 @@ struct Region {
 class Channel {
   public:
     MasterPins pins;
-    std::map<uint64_t, Region> buffers;  // by first address
+    std::map<uint64_t, Region> buffers;  // by start address
     std::map<uint64_t, Fault> bad_reads, bad_writes;
-    std::string error;                   // the first breach of a law by the master
+    std::string error;                   // the master's first breach of a law
     uint64_t beats_read = 0, beats_written = 0;
 
     void configure(unsigned index, const Model& model) {
@@ -90,7 +91,7 @@ class Channel {
         drive();
     }
 
-    // Sample the master's pins (before the clock edge) and compute what to drive after it.
+    // Sample the pins of the master before the clock edge, and compute the values to drive after it.
     void step() {
         check(ar_, "ar", *pins.arvalid, arready_, *pins.araddr, *pins.arlen, *pins.arid, *pins.arsize, *pins.arburst);
         check(aw_, "aw", *pins.awvalid, awready_, *pins.awaddr, *pins.awlen, *pins.awid, *pins.awsize, *pins.awburst);
@@ -131,7 +132,7 @@ class Channel {
         ++now_;
     }
 
-    // Put what step() computed before the registers of the pins (before the clock edge).
+    // Drive the values of step() into the registers of the pins, before the clock edge.
     void drive() {
         *pins.arready = arready_, *pins.awready = awready_, *pins.wready = wready_;
         *pins.rvalid = rvalid_, *pins.bvalid = bvalid_;
@@ -144,7 +145,7 @@ class Channel {
         }
     }
 
-    // The buffer that holds an address and at least one beat of it, or nothing.
+    // The buffer that contains a whole beat at this address, or nullptr.
     const Region* find(uint64_t address, uint64_t& base) {
         if (!last_ || address < last_base_ || address >= last_base_ + last_->size) {
             auto next = buffers.upper_bound(address);

@@ -1,26 +1,30 @@
-"""The model of one HBM pseudo-channel, to which every figure of performance refers.
+"""The model of an HBM pseudo-channel. All performance figures refer to it.
 
 Each AXI master owns one channel of 512 MiB. The C++ model (`memory.h`) and the Python one (`sim.memory`)
-follow the same laws and give equal cycles on one trace:
+follow the same laws and give the same cycles on the same trace:
 
-1. All pins that the memory drives are registers. One cycle is: sample the master's pins, then, in this
-   order: count every gap down; drop the R beat and the B response that were taken; queue the accepted AR,
-   AW and W; add credit; serve; present a B; compute the three `ready`.
-2. Credit: `rate` = n/d beats a cycle, shared by reads and writes. A cycle adds n, up to at most n + d; a
-   beat costs d. At most one R and one W beat a cycle; when both want one, they take turns.
-3. A read burst is served in order once its time has come: a burst accepted in cycle t shows its first beat
-   in cycle t + `latency` at the earliest. The next beat is shown when the one before was taken.
-4. A W beat waits in a queue of 64 and is served in order, when its address is known. The response
-   of a burst whose last beat was served in cycle t shows in cycle t + `latency` at the earliest, in order.
-5. At most `outstanding` read and as many write addresses wait; then `arready`, `awready` are low.
-6. An address outside the buffers of the channel answers DECERR, an injected `Fault` what it says; a burst
-   that is written answers its worst beat. Reads return what is in memory when the beat is served. A late beat
-   that is read is shown so many cycles after it would have been, and one that is written makes the response
-   of its burst so much later; what is never shown is lost, and so is what comes behind it in order.
-7. `delays` = D > 0 adds to the n-th address, response, or gap before the next ready or beat a random number
-   of cycles up to D, a pure function of (`seed`, channel, kind, n): see `sim.memory.Channel.delay`.
-8. Bursts are INCR, of full width, aligned, at most 64 beats, never across 4 KiB; WLAST marks the
-   last beat; what is valid stays, unchanged, until it is taken. A breach ends the run with an error.
+1. All pins that the memory drives are registers. In each cycle the memory samples the pins of the master and
+   then, in this order: counts down every gap; drops the R beat and the B response that were taken; queues the
+   accepted AR, AW and W; adds credit; serves; presents a B response; computes the three `ready` signals.
+2. Credit: reads and writes share `rate` = n/d beats a cycle. A cycle adds n, up to a total of n + d; a beat
+   costs d. A cycle serves at most one R and one W beat. If both are waiting, they take turns.
+3. Read bursts are served in order. A burst that is accepted in cycle t shows its first beat in cycle t +
+   `latency` at the earliest. The next beat is shown after the beat before it was taken.
+4. W beats wait in a queue of 64. They are served in order, after their address is known. If the last beat of
+   a burst is served in cycle t, its response shows in cycle t + `latency` at the earliest. Responses keep the
+   order of bursts.
+5. At most `outstanding` read addresses and as many write addresses wait. At this limit, `arready` or
+   `awready` is low.
+6. An address outside the buffers of the channel answers DECERR. A beat with an injected `Fault` answers as
+   the fault says. The response of a written burst is that of its worst beat. Reads return the content of
+   memory at the time when the beat is served. A late fault delays a read beat, or the response of a written
+   burst, by its cycles. A response that never comes is lost, and so are all responses behind it in order.
+7. `delays` = D > 0 adds a random number of cycles, at most D, to the n-th address, the n-th response, and the
+   n-th gap before the next ready or beat. The number is a pure function of (`seed`, channel, kind, n): see
+   `sim.memory.Channel.delay`.
+8. Bursts are INCR, aligned, of full width and at most 64 beats, and never cross a 4 KiB boundary. WLAST marks
+   the last beat. A valid beat stays unchanged until it is taken. A breach of these rules ends the run with an
+   error.
 """
 
 from dataclasses import dataclass, replace
@@ -29,14 +33,17 @@ from typing import Literal, get_args
 
 from streamgen.artifact.manifest import MemoryTiming
 
-_LOST = 2**64 - 1  # cycles, of a response that never comes
+_LOST = 2**64 - 1  # delay in cycles of a response that never comes
 _Kind = Literal["SLVERR", "DECERR", "late", "never"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryModel:
-    """Rate in beats of 64 bytes a cycle, latency in cycles: None is the value of the design's board.
-    `delays` > 0 adds random cycles.
+    """Parameters of the memory model.
+
+    rate: beats of 64 bytes a cycle, above 0 and at most 1. latency: cycles. None stands for the value of the
+    design's board. outstanding: the most addresses that wait. delays: the most random cycles that are added;
+    0 for none. seed: seed of the random cycles. Raises ValueError for values out of range.
     """
 
     rate: Fraction | None = None
@@ -57,15 +64,16 @@ class MemoryModel:
                 raise ValueError(f"{name} is {value}; {low} to 2147483647 are allowed")
 
     def on(self, timing: MemoryTiming) -> "MemoryModel":
-        """This model with the rate and the latency of a manifest where it has none."""
+        """This model, with the rate and the latency of a manifest in place of None."""
         rate = Fraction(timing.beats, timing.cycles) if self.rate is None else self.rate
         return replace(self, rate=rate, latency=self.latency or timing.latency)
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with a beat: it answers SLVERR or DECERR, comes `cycles` "late", or "never". reads,
-    writes: which accesses it meets."""
+    """A fault of a beat. kind: "SLVERR" or "DECERR" for an error response; "late" for a response that comes
+    `cycles` cycles late; "never" for a response that never comes. reads, writes: whether it affects reads and
+    writes. Raises ValueError for any other kind, and for cycles that do not match the kind."""
 
     kind: _Kind
     cycles: int = 0
@@ -76,16 +84,19 @@ class Fault:
         if self.kind not in get_args(_Kind):
             raise ValueError(f"kind of a fault is {self.kind!r}; {', '.join(get_args(_Kind))} are allowed")
         if (self.kind == "late") != (self.cycles > 0) or not 0 <= self.cycles < 2**31:
-            raise ValueError(f"{self.cycles} cycles of a fault {self.kind!r}; only one that is late has some")
+            raise ValueError(
+                f"cycles of a fault {self.kind!r} are {self.cycles}; a late fault needs 1 or more, others "
+                "take 0"
+            )
         if not (self.reads or self.writes):
-            raise ValueError("a fault that meets neither reads nor writes is none")
+            raise ValueError("a fault must affect reads or writes")
 
     @property
     def response(self) -> int:
-        """Of the beat, as AXI writes it."""
+        """The code of its AXI response."""
         return {"SLVERR": 2, "DECERR": 3}.get(self.kind, 0)
 
     @property
     def delay(self) -> int:
-        """Cycles that the response is late; 2^64 - 1 for ever."""
+        """Cycles by which the response is late; 2^64 - 1 if it never comes."""
         return _LOST if self.kind == "never" else self.cycles

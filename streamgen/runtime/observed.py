@@ -1,4 +1,4 @@
-"""What a simulator sees of the pins that it was built to show: tokens that pass FIFOs, what nodes do."""
+"""Read the instruments of a simulator: compare tokens that pass FIFOs, and count the busy cycles of nodes."""
 
 import ctypes
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,12 @@ from streamgen.runtime.instruments import COUNTING, Instruments
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What the watched FIFOs did in a run, in cycles from its start.
+    """Results of watching FIFOs in a run.
 
-    passed: tokens that went into and out of each of them. difference: of a token that was not the expected
-    one the place of its FIFO among the instruments' streams, "i" or "o" (into or out of it), cycle, bytes.
+    passed: for each FIFO, the number of tokens that went in and the number that went out. difference: the
+    first token that was not the expected one, as the index of its FIFO in the instruments' streams, "i" or
+    "o" (input or output of the FIFO), the cycle from the start of the run, and its bytes; None if all tokens
+    were as expected.
     """
 
     passed: tuple[tuple[int, int], ...]
@@ -26,8 +28,8 @@ class Watched:
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled:
-    """Cycles of a run: uint64 `cycles` of each step, and of each step and node (steps, nodes) those in which
-    it was `busy` and `stalled`."""
+    """Cycles of a run, as arrays of uint64. cycles: cycles of each step, [steps]. busy, stalled: cycles of
+    each step in which each node was busy or stalled, [steps, nodes]."""
 
     cycles: np.ndarray
     busy: np.ndarray
@@ -35,7 +37,8 @@ class Profiled:
 
 
 class Observed:
-    """The `instruments` that `core` has in module `top`; DeviceError when it was built without them."""
+    """The `instruments` of the simulator `core` in module `top`. Raises DeviceError if the simulator was
+    built without them."""
 
     def __init__(self, core: Core, top: str, instruments: Instruments) -> None:
         self._core, self._top = core, top
@@ -47,7 +50,7 @@ class Observed:
                     raise DeviceError(f"the simulator does not show the pins of FIFO {instance!r}")
 
     def watch(self, tokens: Sequence[np.ndarray]) -> None:
-        """Hold the next tokens of each stream against these: uint8 (count, bytes)."""
+        """Compare the next tokens of each stream with these: one array per stream, uint8 [count, bytes]."""
         self._expected = [np.ascontiguousarray(array, np.uint8) for array in tokens]
         for k, array in enumerate(self._expected):
             place = array.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
@@ -56,7 +59,7 @@ class Observed:
         self._core.do("watch", True)
 
     def watched(self, zero: int) -> Watched:
-        """What has been seen since `watch`. zero: the cycle in which the run began."""
+        """The results since `watch`. zero: the cycle in which the run began."""
         counts = [self._core.do("passed", k) for k in range(2 * len(self._expected))]
         probe, cycle = ctypes.c_uint64(), ctypes.c_uint64()
         seen = self._core.do("difference", probe, cycle)
@@ -68,23 +71,25 @@ class Observed:
         return Watched(passed=tuple(zip(counts[::2], counts[1::2], strict=True)), difference=difference)
 
     def profile(self, nodes: int, tokens: Mapping[tuple[str, str, int], np.ndarray]) -> None:
-        """Count what nodes do, from now on. tokens: by FIFO, side and node, those of each step."""
+        """Count the cycles of `nodes` nodes from now on. tokens: for each instance of a FIFO, its side ("i"
+        or "o") and the node whose port it joins: the number of tokens that pass there in each step, [steps].
+        """
         self._profile = nodes, [np.ascontiguousarray(array, np.uint64) for array in tokens.values()]
         steps = len(self._profile[1][0])
         fine = self._core.do("profile", self._top.encode(), COUNTING.encode(), nodes, steps)
         for (instance, side, node), array in zip(tokens, self._profile[1], strict=True):
             fine &= self._core.do("profile_port", self._scope(instance), side.encode(), node, _numbers(array))
         if not fine:
-            raise DeviceError("the simulator does not show what a profile needs")
+            raise DeviceError("the simulator does not show the pins that a profile needs")
         self._core.do("profile_start")
 
     def profiled(self) -> Profiled:
-        """What has been counted since `profile`; DeviceError when other tokens have passed."""
+        """The counts since `profile`. Raises DeviceError if other tokens passed than `profile` was given."""
         nodes, tokens = self._profile
         steps = len(tokens[0])
         cycles, busy, stalled = (np.zeros(shape, np.uint64) for shape in (steps, *[(steps, nodes)] * 2))
         if not self._core.do("profile_end", *map(_numbers, (cycles, busy, stalled))):
-            raise DeviceError("other tokens have passed than those of the graph")
+            raise DeviceError("the tokens that passed are not those of the graph")
         return Profiled(cycles=cycles, busy=busy, stalled=stalled)
 
     def _scope(self, instance: str) -> bytes:

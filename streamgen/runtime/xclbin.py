@@ -1,7 +1,9 @@
-"""Binaries for a card, xclbins: their sections, and whether one holds the design of a manifest.
+"""Binaries for a card (xclbins): write and read their sections, and check that they hold the design of a
+manifest.
 
-The layout is that of `struct axlf` in XRT's public header xclbin.h: a fixed head, a table of sections, the
-sections. A host looks into the file before a card does, because XRT tells of the wrong file when a run hangs.
+The layout is that of `struct axlf` in XRT's public header xclbin.h: a fixed head, a table of sections, and
+the sections. The host checks the file before it is loaded, because XRT reports a wrong file only when a run
+hangs.
 """
 
 import hashlib
@@ -28,7 +30,7 @@ _KERNEL, _CHAIN = 1, 1 << 8  # m_type and the control protocol of `struct ip_dat
 
 
 class XclbinSection(IntEnum):
-    """Kinds of sections that are written or read here, as xclbin.h numbers them."""
+    """Kinds of sections that are written or read here, with the numbers of xclbin.h."""
 
     BITSTREAM = 0
     EMBEDDED_METADATA = 2
@@ -42,7 +44,7 @@ class XclbinSection(IntEnum):
 
 
 def packed_xclbin(sections: Mapping[XclbinSection, bytes], platform: str, mode: int) -> bytes:
-    """The bytes of a file with these sections; its uuid follows from them."""
+    """The bytes of a file with these sections. Its uuid is a digest of them."""
     offset = _HEAD.size + _HEADER.size + _SECTION.size * len(sections)
     table, bodies = b"", b""
     for kind, content in sections.items():
@@ -58,21 +60,25 @@ def packed_xclbin(sections: Mapping[XclbinSection, bytes], platform: str, mode: 
 
 
 def read_sections(path: str | Path) -> dict[int, bytes]:
-    """The sections of a file but the bitstream, by kind. DeviceError for a file that is no whole xclbin."""
+    """Read all sections of a file except the bitstream, by kind. Raises DeviceError for a file that is not a
+    complete xclbin."""
     file = Path(path)
     try:
         with file.open("rb") as stream:
             head = stream.read(_HEAD.size + _HEADER.size)
             if len(head) < _HEAD.size + _HEADER.size or not head.startswith(_MAGIC):
-                raise DeviceError(f"{file} is no xclbin: it does not begin as one")
+                raise DeviceError(f"{file} is not an xclbin: it has no xclbin header")
             count, size = _HEADER.unpack_from(head, _HEAD.size)[-1], file.stat().st_size
             if stream.tell() + _SECTION.size * count > size:
-                raise DeviceError(f"{file} is truncated: its table of {count} sections is not all there")
+                raise DeviceError(f"{file} is truncated: it ends inside the table of its {count} sections")
             table = stream.read(_SECTION.size * count)
             sections = {}
             for kind, _, offset, length in _SECTION.iter_unpack(table):
                 if offset + length > size:
-                    raise DeviceError(f"{file} is truncated: {size} bytes; section {kind} ends after them")
+                    raise DeviceError(
+                        f"{file} is truncated: it has {size} bytes, but section {kind} ends at "
+                        f"{offset + length}"
+                    )
                 if kind != XclbinSection.BITSTREAM:
                     stream.seek(offset)
                     sections[kind] = stream.read(length)
@@ -82,7 +88,8 @@ def read_sections(path: str | Path) -> dict[int, bytes]:
 
 
 def bank_table(banks: Sequence[tuple[str, int, int]], used: set[int]) -> bytes:
-    """`struct mem_topology`: name, first address and bytes of each bank. used: those that have a port."""
+    """Pack `struct mem_topology`. banks: name, first address and bytes of each bank. used: the indices of the
+    banks that have a port."""
     rows = [
         _BANK.pack(_DRAM, index in used, size >> 10, address, name.encode())
         for index, (name, address, size) in enumerate(banks)
@@ -91,30 +98,31 @@ def bank_table(banks: Sequence[tuple[str, int, int]], used: set[int]) -> bytes:
 
 
 def connection_table(banks: Sequence[Mapping[int, int]]) -> bytes:
-    """`struct connectivity`: of each kernel the bank of each argument that is a pointer."""
+    """Pack `struct connectivity`. banks: for each kernel, the bank of each pointer argument, by index."""
     rows = [
         _CONNECTION.pack(argument, unit, bank)
-        for unit, of in enumerate(banks)
-        for argument, bank in of.items()
+        for unit, arguments in enumerate(banks)
+        for argument, bank in arguments.items()
     ]
     return struct.pack("<i", len(rows)) + b"".join(rows)
 
 
 def kernel_table(units: Mapping[str, int]) -> bytes:
-    """`struct ip_layout`: the address of the registers of each instance, called KERNEL:INSTANCE."""
+    """Pack `struct ip_layout`. units: for each instance, named KERNEL:INSTANCE, its register address."""
     rows = [_UNIT.pack(_KERNEL, _CHAIN, base, name.encode()) for name, base in units.items()]
     return struct.pack("<i4x", len(rows)) + b"".join(rows)
 
 
 def design_note(manifests: Sequence[Manifest]) -> bytes:
-    """Says in the section of users' metadata which designs these are."""
+    """The hashes of the designs, for the section of user metadata."""
     hashes = {manifest.top: manifest.design_hash for manifest in manifests}
     return json.dumps({"streamgen": {"designs": hashes}}).encode()
 
 
 def require_design(path: str | Path, manifest: Manifest) -> None:
-    """DeviceError unless a file holds the kernel of a manifest: by name, arguments, banks, and by the hash of
-    the design where the file has one; else a run's status block tells."""
+    """Raise DeviceError unless a file holds the kernel of a manifest. The check compares name, arguments,
+    banks, and the hash of the design if the file has one. Without a hash, the status block of the first run
+    tells."""
     sections = read_sections(path)
     note = _hash(sections.get(XclbinSection.USER_METADATA, b""), manifest.top)
     if note not in (None, manifest.design_hash):
@@ -128,14 +136,15 @@ def require_design(path: str | Path, manifest: Manifest) -> None:
         here, there = (rows[index] if index < len(rows) else None for rows in (arguments, wanted))
         if here != there:
             raise DeviceError(
-                f"{path} is of another design: argument {index} of kernel {manifest.top!r} is "
-                f"{_told(here)}, in the manifest {_told(there)}"
+                f"{path} holds another design: argument {index} of kernel {manifest.top!r} is {_told(here)}, "
+                f"but {_told(there)} in the manifest"
             )
     _require_banks(path, sections, manifest)
 
 
 def _require_banks(path: str | Path, sections: Mapping[int, bytes], manifest: Manifest) -> None:
-    """A single kernel has its buffers in the banks of its channels; of several each has them in one bank."""
+    """Raise DeviceError unless the buffers lie in the right banks: those of a single kernel in the banks of
+    their channels, each buffer of several kernels in some bank."""
     topology, raw = (
         sections.get(XclbinSection.MEM_TOPOLOGY, b""),
         sections.get(XclbinSection.CONNECTIVITY, b""),
@@ -158,8 +167,8 @@ def _require_banks(path: str | Path, sections: Mapping[int, bytes], manifest: Ma
             wanted = channels[argument.name] if alone else "one bank"
             raise DeviceError(
                 f"{path}: argument {argument.name!r} of kernel {manifest.top!r} must be connected to "
-                f"{wanted}; it is connected to {', '.join(sorted(connected)) or 'no bank'}. Link it with the "
-                "link.cfg of its package"
+                f"{wanted}, but it is connected to {', '.join(sorted(connected)) or 'no bank'}. Link the "
+                "file with the link.cfg of its package"
             )
 
 
@@ -167,10 +176,12 @@ def _kernel(path: str | Path, sections: Mapping[int, bytes], name: str) -> Eleme
     try:
         root = fromstring(sections.get(XclbinSection.EMBEDDED_METADATA, b"").rstrip(b"\0"))
     except ParseError as error:
-        raise DeviceError(f"{path} does not describe its kernels: {error}") from error
+        raise DeviceError(f"{path} has no readable description of its kernels: {error}") from error
     kernels = {kernel.get("name", ""): kernel for kernel in root.iter("kernel")}
     if name not in kernels:
-        raise DeviceError(f"{path} holds the kernels {', '.join(kernels) or 'none'}; {name!r} is wanted")
+        raise DeviceError(
+            f"{path} does not hold kernel {name!r}; its kernels are: {', '.join(kernels) or 'none'}"
+        )
     return kernels[name]
 
 

@@ -1,9 +1,9 @@
-"""A device on an Alveo board, driven by `pyxrt`, which comes with AMD's runtime XRT and not from PyPI; where
-the module is missing, by the C interface of the same runtime.
+"""Devices on an Alveo board, driven by `pyxrt`. This module comes with AMD's runtime XRT and is not on PyPI.
+If it is missing, the C interface of XRT takes its place (`xrt_c.py`).
 
-`pyxrt` passes a buffer or a C int and silently skips anything else, a buffer must lie in the memory group
-of its argument, and a wait of 0 ms is a wait for ever; nothing here gives it a chance. An emulated card waits
-as long as it is told, whatever the run does, so waits are short and many.
+The code here avoids three traps of `pyxrt`: it passes only buffers and C ints and silently skips all other
+arguments; a buffer must lie in the memory group of its argument; and a wait of 0 ms waits for ever. An
+emulated card waits for the full time even if the run ends earlier, so waits are short and many.
 """
 
 import importlib
@@ -26,17 +26,17 @@ from streamgen.runtime.device import Device, DeviceBuffer
 from streamgen.runtime.xclbin import require_design
 
 BUILD, EMULATION = "build", "emulation"
-"""The folders of a package where the vendor's tools work, and where the binary for emulated cards lies."""
-_SLICE = 1  # milliseconds of a wait
-_PATIENCE = 5.0  # seconds for a run in line to end, when another has failed
+"""Folders of a package: one for the vendor's tools, and one for the binary of emulated cards."""
+_SLICE = 1  # milliseconds of one wait
+_PATIENCE = 5.0  # seconds for each waiting run to end after another run failed
 
 
 def board(xclbin: str | Path, manifest: Manifest, index: int = 0) -> "BoardDevice":
-    """The kernel of a manifest, in a linked file on the board with this index. The file is loaded once for
-    all its kernels that are open at a time: they share the board's memory.
+    """Open the kernel of a manifest, in a linked file, on the board with this index. All open kernels of a
+    file share the board's memory, and the file is loaded once.
 
-    Raises MissingToolError without XRT, DeviceError when the file is not of this design or the board does not
-    take it.
+    Raises MissingToolError without XRT, and DeviceError if the file holds another design or the board rejects
+    it.
     """
     require_design(xclbin, manifest)
     pyxrt, path = _pyxrt(), str(Path(xclbin).resolve())
@@ -48,11 +48,12 @@ def board(xclbin: str | Path, manifest: Manifest, index: int = 0) -> "BoardDevic
 
 @dataclass(frozen=True)
 class OnBoard:
-    """Opens the board with this index for `Execution` and `ChainExecution`, with an xclbin, or with what is
-    built in the folder of a package (under XRT's hardware emulation with what emulates it).
+    """Opens a board for `Execution` and `ChainExecution`. index: index of the board in XRT. xclbin: the file
+    to load; by default the file that was built in the package. Under XRT's hardware emulation, the default is
+    the emulated file of the package.
 
-    It raises ValueError for a folder of no package, FileNotFoundError when nothing is built there, and what
-    `board` raises.
+    A call raises ValueError for a folder outside of a package, FileNotFoundError if the file is missing, and
+    all errors of `board`.
     """
 
     index: int = 0
@@ -65,23 +66,23 @@ class OnBoard:
         place, card = card_of(folder)
         binary = place / (EMULATION if emulated else BUILD) / f"{card.name}.xclbin"
         if not binary.is_file():
-            how = "`streamgen emulate` makes it" if emulated else f"`make` in {place} builds it"
+            how = "`streamgen emulate` writes it" if emulated else f"`make` in {place} builds it"
             raise FileNotFoundError(f"{binary} is missing: {how}")
         return board(binary, manifest, self.index)
 
 
 def on_board(index: int = 0, xclbin: str | Path | None = None) -> OnBoard:
-    """What `Accelerator.run` and `LanguageModel.generate` take as their device, see `OnBoard`.
+    """A device for `Accelerator.run` and `LanguageModel.generate`; see `OnBoard` for the arguments.
 
-    ValueError for a negative index.
+    Raises ValueError for a negative index.
     """
     if index < 0:
-        raise ValueError(f"the index of a board is {index}; 0 is the first")
+        raise ValueError(f"the index of a board is {index}; it must be 0 or more")
     return OnBoard(index, None if xclbin is None else Path(xclbin))
 
 
 def require_xrt() -> None:
-    """MissingToolError without XRT."""
+    """Raise MissingToolError without XRT."""
     _pyxrt()
 
 
@@ -100,7 +101,7 @@ def _pyxrt() -> Any:
 
 
 class _Card:
-    """A board with a linked file on it, its kernels that are open, and what these have of its memory."""
+    """A board with a loaded file, the open kernels of the file, and their buffers."""
 
     def __init__(self, pyxrt: Any, xclbin: str, index: int) -> None:
         self.pyxrt = pyxrt
@@ -109,17 +110,17 @@ class _Card:
         self._source = xclbin, index
         self.device: Any = None
         self.lost = False
-        """Whether it does not answer any more; a kernel opened now has it loaded anew."""
+        """Whether the board has stopped answering. The next kernel that is opened loads the file again."""
         self._load()
 
     def kernel(self, name: str) -> Any:
-        """One of its kernels."""
+        """A kernel of the file, by name."""
         with self._taking():
             return self.pyxrt.kernel(self.device, self._uuid, name)
 
     def reload(self) -> None:
-        """Load the file anew: runs are lost, the content of the buffers is carried over. DeviceError when the
-        board does not answer; then nothing of it is held any more."""
+        """Load the file again. Runs are lost; the contents of the buffers are kept. Raises DeviceError if the
+        board does not answer; then all objects of the board are released."""
         try:
             self._carry_over()
         except DeviceError:
@@ -153,12 +154,12 @@ class _Card:
 
     def _taking(self) -> AbstractContextManager[None]:
         xclbin, index = self._source
-        return _asked(f"board {index} does not take {xclbin}")
+        return _asked(f"board {index} cannot load {xclbin}")
 
 
 @contextmanager
 def _asked(what: str) -> Iterator[None]:
-    """XRT's errors in it are DeviceErrors: what has failed, and what XRT says."""
+    """Turn errors of XRT into DeviceErrors. what: the failure, for the message."""
     try:
         yield
     except RuntimeError as error:
@@ -169,7 +170,7 @@ _cards: weakref.WeakValueDictionary[tuple[Any, str, int], _Card] = weakref.WeakV
 
 
 class BoardDevice(Device):
-    """The kernel `manifest.top` of what is linked on a board. Runs wait in line in XRT."""
+    """The kernel `manifest.top` of a linked file on a board. XRT queues the runs."""
 
     slots = 2
 
@@ -185,12 +186,12 @@ class BoardDevice(Device):
         card.kernels.add(self)
 
     def take(self) -> None:
-        """The kernel, of a file that has just been loaded."""
+        """Open the kernel in the file that has just been loaded."""
         self._kernel: Any = self._there.kernel(self.manifest.top)
         self._runs: dict[int, Any] = {}
 
     def drop(self) -> None:
-        """The file is loaded anew: no run is under way any more."""
+        """Release the kernel, because the file is loaded again. All runs are lost."""
         self._kernel = None
         self._runs.clear()
         self._lost.update(self._line)
@@ -201,7 +202,7 @@ class BoardDevice(Device):
         return self._there.lost
 
     def start(self, slot: int = 0) -> None:
-        with _asked("XRT does not start a run"):
+        with _asked("XRT cannot start a run"):
             if slot not in self._runs:
                 self._runs[slot] = self._pyxrt.run(self._kernel)
             run = self._runs[slot]
@@ -211,17 +212,19 @@ class BoardDevice(Device):
                 assert isinstance(buffer, _BoardBuffer)
                 if (name, place) == self._key(name, slot):
                     run.set_arg(self._indices[name], buffer.object)
-            run.start()  # which fails where the run before has not ended
+            run.start()  # fails if the previous run in this slot has not ended
         self._line.append(slot)
 
     def done(self, slot: int = 0, wait: bool = False) -> bool:
         if slot in self._lost:
             self._lost.discard(slot)
-            raise DeviceError("the board was loaded anew in this run, as a run of another kernel hung")
+            raise DeviceError(
+                "the board was loaded again during this run, because a run of another kernel hung"
+            )
         if slot not in self._line:
             return True
         states, run = self._pyxrt.ert_cmd_state, self._runs[slot]
-        with _asked("the board was lost in a run"):
+        with _asked("the board stopped answering during a run"):
             state = run.wait(_SLICE) if wait else run.state()
         if state in (
             states.ERT_CMD_STATE_ERROR,
@@ -234,8 +237,8 @@ class BoardDevice(Device):
         return slot not in self._line
 
     def reset(self) -> None:
-        """XRT cannot stop a run: those in line are waited for, a little, or the design is loaded anew, for
-        all kernels of the board."""
+        """Reset the kernel. XRT cannot stop a run, so the runs under way get a little time to end. If they do
+        not, the file is loaded again, for all kernels of the board."""
         try:
             for slot in tuple(self._line):
                 self.wait(_PATIENCE, slot)
@@ -254,11 +257,11 @@ class BoardDevice(Device):
 
     @property
     def _there(self) -> _Card:
-        assert self._card is not None, "it is closed"
+        assert self._card is not None, "the device is closed"
         return self._card
 
     def _group(self, info: BufferInfo) -> int:
-        with _asked(f"XRT knows no memory of argument {info.name!r}"):
+        with _asked(f"XRT has no memory for argument {info.name!r}"):
             return int(self._kernel.group_id(self._indices[info.name]))
 
     def _allocate(self, info: BufferInfo, size: int) -> DeviceBuffer:
@@ -269,7 +272,7 @@ class BoardDevice(Device):
             raise DeviceError(f"buffer {info.name!r} is not on the board of kernel {self.manifest.top!r}")
         if (own := self._group(info)) != buffer.group:
             raise DeviceError(
-                f"buffer {info.name!r} lies in memory {buffer.group} of the board, kernel "
+                f"buffer {info.name!r} lies in memory {buffer.group} of the board, but kernel "
                 f"{self.manifest.top!r} reads it from memory {own}: link with the link.cfg of the package"
             )
         return buffer
@@ -279,11 +282,11 @@ class BoardDevice(Device):
 
     def _reset_hard(self) -> None:
         self._there.reload()
-        self._lost.clear()  # whoever resets knows
+        self._lost.clear()  # the caller knows that its runs are lost
 
 
 class _BoardBuffer(DeviceBuffer):
-    """group: the memory of the board in which it lies."""
+    """A buffer on a board. group: the memory group in which it lies."""
 
     def __init__(self, card: _Card, name: str, size: int, group: int) -> None:
         self._direction = card.pyxrt.xclBOSyncDirection
@@ -293,16 +296,16 @@ class _BoardBuffer(DeviceBuffer):
         card.buffers.add(self)
 
     def allocate(self) -> None:
-        """Anew, when the board has been loaded."""
+        """Allocate the buffer, again after each load of the board."""
         pyxrt = self.card.pyxrt
-        with self._asked(f"of {self.size} bytes"):
+        with self._asked(f"of {self.size} bytes cannot be allocated"):
             self.object = pyxrt.bo(self.card.device, self.size, pyxrt.bo.normal, self.group)
             address = int(self.object.address())
         if address + self.size > 1 << ADDRESS_BITS:
             self.object = None
             raise DeviceError(
-                f"buffer {self._name!r} of {self.size} bytes lies at {address:#x} on the board; kernels "
-                f"reach addresses below {1 << ADDRESS_BITS:#x}"
+                f"buffer {self._name!r} of {self.size} bytes lies at {address:#x} on the board, but kernels "
+                f"only reach addresses below {1 << ADDRESS_BITS:#x}"
             )
 
     def _write(self, data: bytes, offset: int) -> None:

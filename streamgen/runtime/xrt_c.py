@@ -1,7 +1,7 @@
-"""What is used of `pyxrt`, over the C interface of XRT's own library, for machines that lack the module.
+"""The used part of `pyxrt`, on top of the C interface of XRT's library, for machines without the module.
 
-Names, arguments and errors (RuntimeError) are those of pyxrt; handles are given back with their objects. The
-functions are those of XRT's headers xrt_device.h, xrt_bo.h and xrt_kernel.h.
+Names, arguments and errors (RuntimeError) are those of pyxrt. A handle is closed when its object is deleted.
+The C functions are those of XRT's headers xrt_device.h, xrt_bo.h and xrt_kernel.h.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ class ert_cmd_state(IntEnum):  # noqa: N801  (pyxrt's name)
 
 
 class xclBOSyncDirection(Enum):  # noqa: N801
-    """Which way a buffer is copied."""
+    """The direction in which a buffer is copied."""
 
     XCL_BO_SYNC_BO_TO_DEVICE = 0
     XCL_BO_SYNC_BO_FROM_DEVICE = 1
@@ -47,7 +47,7 @@ class device:  # noqa: N801
         self.handle = _handle("xrtDeviceOpen", index)
 
     def load_xclbin(self, path: str) -> bytes:
-        """Load a file; returns its uuid."""
+        """Load a file and return its uuid."""
         _done("xrtDeviceLoadXclbinFile", self.handle, os.fsencode(path))
         uuid = ctypes.create_string_buffer(16)
         _done("xrtDeviceGetXclbinUUID", self.handle, uuid)
@@ -58,14 +58,14 @@ class device:  # noqa: N801
 
 
 class kernel:  # noqa: N801
-    """The kernel of a name on a card."""
+    """The kernel with a name on a card."""
 
     def __init__(self, card: device, uuid: bytes, name: str) -> None:
         self.card = card
         self.handle = _handle("xrtPLKernelOpen", card.handle, uuid, name.encode())
 
     def group_id(self, index: int) -> int:
-        """The memory group of an argument."""
+        """The memory group of an argument. Raises RuntimeError if it has none."""
         group = int(_call("xrtKernelArgGroupId", self.handle, index))
         if group < 0:
             raise RuntimeError(f"argument {index} has no memory")
@@ -83,20 +83,20 @@ class run:  # noqa: N801
         self.handle = _handle("xrtRunOpen", of.handle)
 
     def set_arg(self, index: int, value: Any) -> None:
-        """A buffer or an integer of 32 bits."""
+        """Set an argument to a buffer or to an integer of 32 bits."""
         given = ctypes.c_void_p(value.handle) if isinstance(value, bo) else ctypes.c_uint(value)
         _done("xrtRunSetArg", self.handle, index, given)
 
     def start(self) -> None:
-        """Start it."""
+        """Start the run."""
         _done("xrtRunStart", self.handle)
 
     def wait(self, milliseconds: int) -> ert_cmd_state:
-        """Its state after so long at most."""
+        """Wait until the run ends, at most this long, and return its state."""
         return ert_cmd_state(_call("xrtRunWaitFor", self.handle, milliseconds))
 
     def state(self) -> ert_cmd_state:
-        """Its state now."""
+        """The current state of the run."""
         return ert_cmd_state(_call("xrtRunState", self.handle))
 
     def __del__(self) -> None:
@@ -113,24 +113,24 @@ class bo:  # noqa: N801
         self.handle = _handle("xrtBOAlloc", card.handle, size, flags, group)
 
     def write(self, data: bytes, seek: int) -> None:
-        """Into the copy on the host."""
+        """Write bytes into the copy on the host, at offset `seek`."""
         _done("xrtBOWrite", self.handle, data, len(data), seek)
 
     def read(self, size: int, skip: int) -> np.ndarray:
-        """int8 [size], from the copy on the host."""
+        """Read int8 [size] from the copy on the host, at offset `skip`."""
         content = np.empty(size, np.int8)
         _done("xrtBORead", self.handle, content.ctypes.data_as(ctypes.c_void_p), size, skip)
         return content
 
     def address(self) -> int:
-        """Of its first byte, in the memory of the card."""
+        """Address of the first byte in the memory of the card."""
         address = int(_call("xrtBOAddress", self.handle))
         if address == _NO_ADDRESS:
             raise RuntimeError(_complaint("xrtBOAddress"))
         return address
 
     def sync(self, direction: xclBOSyncDirection, size: int, offset: int) -> None:
-        """Copy a part of it."""
+        """Copy a part of the buffer between host and card."""
         _done("xrtBOSync", self.handle, direction.value, size, offset)
 
     def __del__(self) -> None:
@@ -138,7 +138,7 @@ class bo:  # noqa: N801
 
 
 def require() -> None:
-    """OSError unless XRT's library can be loaded."""
+    """Raise OSError unless XRT's library can be loaded."""
     _library()
 
 
@@ -155,7 +155,11 @@ def _library() -> ctypes.CDLL:
         ("xrtKernelArgGroupId", ctypes.c_int, [handle, ctypes.c_int]),
         ("xrtKernelClose", ctypes.c_int, [handle]),
         ("xrtRunOpen", handle, [handle]),
-        ("xrtRunSetArg", ctypes.c_int, [handle, ctypes.c_int]),  # and what comes after, as it is given
+        (
+            "xrtRunSetArg",
+            ctypes.c_int,
+            [handle, ctypes.c_int],
+        ),  # the type of the third argument depends on its value
         ("xrtRunStart", ctypes.c_int, [handle]),
         ("xrtRunWaitFor", ctypes.c_int, [handle, ctypes.c_uint]),
         ("xrtRunState", ctypes.c_int, [handle]),

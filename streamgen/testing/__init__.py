@@ -1,15 +1,15 @@
-"""The kit: holds kernels, ours and those of other packages, to the contract, on the Verilog that is emitted.
+"""The test kit: checks kernels, of streamgen and of other packages, against the contract. It runs their
+emitted Verilog.
 
-    test_clip_conforms = conformance_tests(PARAMS, cases)    everything, as tests of pytest; `check` without
-    check_golden(params, cases, Stalls(seed=1, sinks=0.5))   while a kernel grows: RTL against golden
-    check_promises(params, bounds, inputs)                   cycles against `cost` and `curves`
-    check_resources(params, bounds)                          `cost` against synthesis, and the depth of paths
-    run(component, {"i": tokens}, {"o": count})              any component with stream ports
-    StreamSimulator(component).run(...)                      the same in Verilator, also of black boxes
+    test_clip_conforms = conformance_tests(PARAMS, cases)    all checks as tests of pytest
+    check_golden(params, cases, Stalls(seed=1, sinks=0.5))   hardware against the golden model
+    check_promises(params, bounds, inputs)                   measured cycles against `cost` and `curves`
+    check_resources(params, bounds)                          synthesis against `cost`, and the depth of paths
+    run(component, {"i": tokens}, {"o": count})              run a component with stream ports
+    StreamSimulator(component).run(...)                      the same in Verilator, also for black boxes
 
-`pytest_plugins = ["streamgen.testing.pytest_plugin"]` in a conftest gives the fixture `seed` and the option
-`--seed`; nobody gets them otherwise. The kit needs the extra `streamgen[testing]`; names are imported when
-they are first used.
+`pytest_plugins = ["streamgen.testing.pytest_plugin"]` in a conftest adds the fixture `seed` and the option
+`--seed`. The kit needs the extra `streamgen[testing]`. Names are imported on first use.
 """
 
 from typing import TYPE_CHECKING

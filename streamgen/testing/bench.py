@@ -1,14 +1,14 @@
-"""Run a component with stream ports: tokens in, tokens out, stalls, laws, watchdog.
+"""Run a component with stream ports: send and collect tokens, with stalls, checks of the laws and a watchdog.
 
     result = run(component, {"i": tokens}, {"o": count}, stalls=Stalls(seed=1, sources=0.3, sinks=0.3))
     result.tokens["o"], result.cycles["o"]
 
-Cycle 0 is the first cycle. Without stalls every input offers a token as long as it has one and every
-output is always ready. The run ends when all tokens have moved and nothing more came in the `tail`
-cycles after that.
+Cycle 0 is the first cycle. Without stalls every input offers a token as long as it has one, and every output
+is always ready. The run ends when all tokens have moved and no token has come in the `tail` cycles after
+that.
 
-For speed the bench drives the slots of amaranth's simulation engine itself, one loop for all
-streams: port values change in the same delta as the registers, so logic settles once a cycle.
+For speed, one loop of the bench drives the slots of amaranth's simulation engine for all streams. Port values
+change in the same delta as the registers, so logic settles once a cycle.
 """
 
 import sys
@@ -25,19 +25,20 @@ from streamgen.testing.ports import BenchPort, PortSource, Sink, Spy, Stalls
 
 
 class BenchError(AssertionError):
-    """A run went wrong: a token too many, or no progress."""
+    """A run failed: an output gave too many tokens, or no token moved."""
 
 
 class StuckError(BenchError):
-    """No token moved for as long as the watchdog waits; the message lists every stream."""
+    """No token moved until the watchdog ended the run. The message lists every stream."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run saw.
+    """The results of a run.
 
-    tokens: of each output. cycles: in which each token of each port moved. offered: in which cycle each
-    token of each output was first valid. probes: value by cycle.
+    tokens: for each output, its raw tokens. cycles: for each port, the cycle in which each token moved.
+    offered: for each output, the cycle in which each token was first valid. probes: for each probe, its value
+    in each cycle.
     """
 
     tokens: dict[str, list[int]]
@@ -47,7 +48,7 @@ class Result:
 
 
 def random_tokens(bits: int, count: int, seed: int = 0) -> list[int]:
-    """Tokens for a stream of `bits` bits, the same for the same arguments."""
+    """Random tokens for a stream of `bits` bits. The same arguments give the same tokens."""
     random = Random(f"{bits} {count} {seed}")
     return [random.getrandbits(bits) for _ in range(count)]
 
@@ -67,15 +68,17 @@ def run(
 ) -> Result:
     """Send `inputs` (raw tokens by port) and collect the given number of tokens from each output.
 
-    watchdog: cycles without any transfer after which the run is given up. tail: cycles to go on after
-    the last token. hold: ports that show no valid (no ready) in so many first cycles. reset_at: reset
-    everything in this cycle and start again from the first token with cycle 0. watch: streams inside
-    the component to monitor, by the name to print. probes: attributes of the component to record.
+    watchdog: cycles without any transfer after which the run fails. tail: cycles to simulate after the last
+    token. hold: for some ports, the number of first cycles in which they show no valid (inputs) or no ready
+    (outputs). reset_at: reset everything in this cycle, and start again from the first token in cycle 0.
+    watch: streams inside the component to monitor, by the name for messages. probes: names of attributes of
+    the component to record.
 
-    Raises ValueError for ports that do not match, StreamLawError, StuckError, BenchError.
+    Raises ValueError for ports that do not match, StreamLawError if a stream breaks a law, StuckError if no
+    token moves, and BenchError if an output gives too many tokens.
     """
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(20_000)  # a signal of n bits can become an expression that Python nests n deep
+    sys.setrecursionlimit(20_000)  # a signal of n bits can become a Python expression of depth n
     engine = Simulator(component)._engine
     sys.setrecursionlimit(limit)
     _check_ports(component, inputs, outputs)
@@ -125,7 +128,7 @@ def run(
 
 
 def stream_ports(component: wiring.Component, flow: wiring.Flow) -> list[str]:
-    """Names of the streams that go into (wiring.In) or out of (wiring.Out) a component."""
+    """Names of the input streams (wiring.In) or output streams (wiring.Out) of a component."""
     return [
         name
         for name, member in component.signature.members.items()
@@ -168,7 +171,7 @@ class _Bench:
                 self._rst = self._state.slots[self._state.get_signal(domain.rst)]
 
     def start(self) -> None:
-        """Begin a run: settle in cycle 0."""
+        """Begin a run and settle in cycle 0."""
         self.probes: dict[str, list[int]] = {name: [] for name in self._slots}
         self.left = sum(port.left for port in self._ports)
         for port in self._ports:
@@ -176,7 +179,8 @@ class _Bench:
         self._engine.step_design()
 
     def observe(self, cycle: int) -> bool:
-        """Look at every stream; return whether a token moved."""
+        """Observe every stream in a settled cycle, and return whether a token moved. Raises BenchError for a
+        token that was not expected."""
         moved = False
         for port in self._ports:
             if port.observe(cycle):
@@ -195,7 +199,7 @@ class _Bench:
         return moved
 
     def edge(self) -> None:
-        """Clock the registers, which read the values from before, and let the ports drive; settle."""
+        """Clock the registers, which read the settled values, let the ports drive, and settle again."""
         if self._clk is not None:
             self._clk.update(1)
             self._state.commit()
@@ -204,7 +208,7 @@ class _Bench:
         self._settle()
 
     def reset(self) -> None:
-        """One cycle of reset, in which no port does anything."""
+        """Reset for one cycle, in which no port is active."""
         for port in (*self._ports, *self._spies):
             port.begin()
         if self._rst is not None:
@@ -223,7 +227,7 @@ class _Bench:
             self._state.commit()
 
     def table(self, cycle: int, last: int) -> str:
-        """What every stream is waiting for."""
+        """A table with the state of every stream, for an error."""
         ports = [*self._ports, *self._spies]
         width = max(len(name) for name in ("stream", *(port.name for port in ports)))
         lines = [

@@ -1,4 +1,4 @@
-"""The clocks of a kernel by themselves: when its tokens move as predictions see it."""
+"""The clocks of a single kernel: the cycles in which predictions move its tokens."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +18,10 @@ def token_times(
     offered: Mapping[str, Any] | None = None,
     room: Mapping[str, Any] | None = None,
 ) -> Mapping[str, np.ndarray]:
-    """The cycle of each token of a kernel's ports. offered: when tokens come in, room: when a FIFO of one
-    place behind a port gives each away; all of them at once where nothing is said."""
+    """For each port of a kernel, the predicted cycle of each token, int [tokens]. offered: for some inputs,
+    the cycle in which each token arrives; by default all tokens arrive at once. room: for some outputs, the
+    cycle in which a FIFO of depth 1 behind the port passes on each token; by default the port is always
+    ready."""
     offered, room = offered or {}, room or {}
     inputs, outputs = params.inputs(bounds), params.outputs(bounds)
     executions = {"kernel": {0: clocks_of(params, bounds)}}
@@ -40,13 +42,14 @@ def token_times(
 
 
 def check_clocks(params: Any, bounds: Bounds) -> None:
-    """When nothing waits, tokens move as the curves say. AssertionError names the first that does not."""
+    """Check that the clocks of a kernel without stalls agree with its curves. Raises AssertionError that
+    names the first token whose cycles differ."""
     times = token_times(params, bounds)
     for port, curve in params.curves(bounds).items():
         wrong = np.flatnonzero(times[port] != curve.cycles())
         if wrong.size:
             k = int(wrong[0])
             raise AssertionError(
-                f"{port}: by its clocks token {k} moves in cycle {times[port][k]}, the curve says "
+                f"{port}: by its clocks token {k} moves in cycle {times[port][k]}, but the curve says "
                 f"{curve.cycles()[k]}"
             )

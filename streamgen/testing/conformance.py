@@ -1,20 +1,21 @@
-"""Hold a kernel, ours or a user's, to all that `streamgen.contract` asks of it.
+"""Check a kernel, of streamgen or of a user, against the whole contract (`streamgen.contract`).
 
-    check(params, cases)                            ConformanceError lists what is wrong
-    test_clip = conformance_tests(params, cases)    the same as tests for pytest, one for each aspect
+    check(params, cases)                            raises ConformanceError, which lists all problems
+    test_clip = conformance_tests(params, cases)    the same as tests of pytest, one for each aspect
 
-A case is (bounds, {port: array}). Two to six cases that differ in all that a descriptor can name serve best:
-every ordered pair of them runs back to back. What runs is the emitted Verilog, in Verilator.
+A case is (bounds, {port: array}). Two to six cases are best, which differ in every field of the descriptor.
+Every ordered pair of them runs back to back. Verilator runs the emitted Verilog.
 
-params      all methods; frozen, found again when a written accelerator is loaded; ports of the component;
-            bounds that must be refused are; fields hold their values; curves rise; golden keeps its hands off
-golden      outputs equal golden bit for bit: each case alone, random sequences, under random stalls; the laws
-            of streams; no state survives a descriptor
-reset       the same after a reset in mid-run
-promises    latency, cycles, II and the cycle of every token are those of `cost` and `curves`, also by the
-            clocks that predictions use
-resources   `cost` is within 20 % of synthesis, no path has more than 8 LUT levels
-verilog     the same text each time, without a complaint of Verilator's lint
+params      the params have all methods, are frozen, and can be loaded from a written accelerator; the
+            component has the right ports; `describe` refuses the bounds that it must refuse; fields hold
+            their values; curves rise; golden does not change its inputs
+golden      outputs equal golden bit for bit: for each case alone, for random sequences, and with random
+            stalls; streams keep the laws; no state survives a descriptor
+reset       the outputs are also right after a reset in mid-run
+promises    latency, cycles, II and the cycle of every token are those of `cost` and `curves`, and those of
+            the clocks that predictions use
+resources   `cost` is within 20 % of synthesis, and no path has more than 8 LUT levels
+verilog     the text is the same each time, and Verilator's lint has no complaint
 """
 
 import dataclasses
@@ -41,12 +42,13 @@ from streamgen.testing.stream_simulator import StreamSimulator
 from streamgen.testing.synthesis import check_resources
 
 _STALLS = ((0.5, 0.0), (0.0, 0.5), (0.3, 0.3), (0.8, 0.9))
-_LONGEST = 37  # executions in a sequence; all pairs of six cases
+_LONGEST = 37  # executions in a sequence: all ordered pairs of six cases
 _RESETS = 6
 
 
 class ConformanceError(AssertionError):
-    """A kernel breaks laws or promises: the message names kernel, port, what is promised and what is seen."""
+    """A kernel breaks laws or promises. The message names the kernel, the port, the promise and the
+    measurement."""
 
 
 def check(
@@ -57,14 +59,16 @@ def check(
     seed: int = 0,
     aspects: Sequence[str] | None = None,
 ) -> None:
-    """Raise ConformanceError with everything in which a kernel breaks the contract.
+    """Check a kernel. Raises ConformanceError, which lists all breaches of the contract.
 
-    refused: bounds that `describe` must refuse with a ValueError. seed: of stalls, sequences and resets.
-    aspects: names of ASPECTS, by default all of them; `params` always comes first.
+    refused: bounds that `describe` must refuse with a ValueError. seed: seed of stalls, sequences and resets.
+    aspects: names in ASPECTS; by default all aspects. `params` is always checked first.
+
+    Raises ValueError for an unknown aspect, or without cases.
     """
     chosen = tuple(ASPECTS) if aspects is None else tuple(aspects)
     if unknown := set(chosen) - set(ASPECTS):
-        raise ValueError(f"aspects are {', '.join(ASPECTS)}; {', '.join(sorted(unknown))} is none")
+        raise ValueError(f"unknown aspects: {', '.join(sorted(unknown))}; {', '.join(ASPECTS)} are allowed")
     if not cases:
         raise ValueError("at least one case is needed")
     label = f"{type(params).__name__} {params!r} with seed {seed}"
@@ -83,7 +87,7 @@ def conformance_tests(
     params: KernelParams, cases: Sequence[Case], *, refused: Sequence[Bounds] = (), seed: int = 0
 ) -> Callable[[str], None]:
     """`check` as a test function of pytest, with one run for each aspect."""
-    import pytest  # the kit serves without it
+    import pytest  # the rest of the kit works without it
 
     @pytest.mark.parametrize("aspect", ASPECTS)
     def test(aspect: str) -> None:
@@ -108,9 +112,10 @@ def _problems_of_params(params: KernelParams, cases: Sequence[Case], refused: Se
 
 
 def _problems_of_dataclass(params: Any) -> list[str]:
-    """Frozen, equal again after it was written, and told apart by its repr, which names the module."""
+    """Problems of the dataclass: it must be frozen, equal after writing and loading, and its repr, which
+    names the Verilog module, must hold every field."""
     if not dataclasses.is_dataclass(params) or isinstance(params, type):
-        return ["the params are no instance of a dataclass"]
+        return ["the params are not an instance of a dataclass"]
     if not type(params).__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return ["the dataclass is not frozen"]
     hidden = [f.name for f in dataclasses.fields(params) if f.compare and not f.repr]
@@ -120,7 +125,7 @@ def _problems_of_dataclass(params: Any) -> list[str]:
     except GraphError as error:
         return [*problems, f"a written accelerator could not be loaded: {error}"]
     if again != params or hash(again) != hash(params):
-        problems.append(f"written and loaded again the params are others: {again}")
+        problems.append(f"the params differ after they were written and loaded: {again}")
     return problems
 
 
@@ -128,13 +133,13 @@ def _problems_of_case(params: KernelParams, bounds: Bounds, inputs: Mapping[str,
     descriptor_values(params, bounds)
     ins, outs = params.inputs(bounds), params.outputs(bounds)
     if set(ins) != set(inputs):
-        return [f"the inputs are {sorted(ins)}, the case has {sorted(inputs)}"]
+        return [f"the inputs are {sorted(ins)}; the case has {sorted(inputs)}"]
     tokens = {name: itensor.token_count for name, itensor in {**ins, **outs}.items()}
     problems = curve_problems(params.curves(bounds), tokens)
     before = {port: array.copy() for port, array in inputs.items()}
     golden = params.golden(bounds, inputs)
     if set(golden) != set(outs):
-        return [*problems, f"golden gives {sorted(golden)}, the outputs are {sorted(outs)}"]
+        return [*problems, f"golden returns {sorted(golden)}; the outputs are {sorted(outs)}"]
     problems += [
         f"{port}: golden changes its input"
         for port, array in inputs.items()
@@ -143,7 +148,7 @@ def _problems_of_case(params: KernelParams, bounds: Bounds, inputs: Mapping[str,
     again = params.golden(bounds, before)
     for port, itensor in outs.items():
         if encode_port(itensor, golden[port]) != encode_port(itensor, again[port]):
-            problems.append(f"{port}: golden gives another result the second time")
+            problems.append(f"{port}: golden returns another result the second time")
     return problems
 
 
@@ -152,7 +157,7 @@ def _problems_of_component(params: KernelParams, cases: Sequence[Case]) -> list[
         component = params.build()
     except ValueError as error:
         return [str(error)]
-    component._MustUse__used = True  # it is looked at only
+    component._MustUse__used = True  # only its ports are read
     inputs = {name: it.token_bits for bounds, _ in cases for name, it in params.inputs(bounds).items()}
     outputs = {name: it.token_bits for bounds, _ in cases for name, it in params.outputs(bounds).items()}
     problems = port_problems(params, component, inputs, outputs)
@@ -160,11 +165,13 @@ def _problems_of_component(params: KernelParams, cases: Sequence[Case]) -> list[
     for name in component.signature.members:
         if name not in known:
             streams = stream_ports(component, component.signature.members[name].flow)
-            why = "no case uses this port" if name in streams else "a kernel has streams only"
+            why = "no case uses this port" if name in streams else "a kernel may only have streams"
             problems.append(f"{name}: {why}")
     resources = {params.cost(bounds).resources for bounds, _ in cases}
     if len(resources) > 1:
-        problems.append(f"cost promises other resources for other bounds: {sorted(map(str, resources))}")
+        problems.append(
+            f"cost promises different resources for different bounds: {sorted(map(str, resources))}"
+        )
     return problems
 
 
@@ -176,7 +183,9 @@ def _golden(params: KernelParams, cases: Sequence[Case], seed: int) -> None:
     try:
         check_golden(params, _sequence(cases, draw), simulator=simulator)
     except AssertionError as error:
-        raise AssertionError(f"each case is right alone, so state survives a descriptor: {error}") from error
+        raise AssertionError(
+            f"each case is right when it runs alone, so state survives a descriptor: {error}"
+        ) from error
     for number, (sources, sinks) in enumerate(_STALLS):
         stalls = Stalls(seed=10 * seed + number, sources=sources, sinks=sinks)
         check_golden(params, _sequence(cases, draw), stalls, simulator=simulator)
@@ -209,12 +218,12 @@ def _resources(params: KernelParams, cases: Sequence[Case], seed: int) -> None:
 def _verilog(params: KernelParams, cases: Sequence[Case], seed: int) -> None:
     first, again = _simulator(params), StreamSimulator.translate(params.build())
     if (first.verilog, first.sources) != again:
-        raise AssertionError("the emitted Verilog is another the second time")
+        raise AssertionError("the emitted Verilog differs the second time")
     lint(first.verilog, "top", first.sources)
 
 
 ASPECTS: dict[str, Callable[[KernelParams, Sequence[Case], int], None]] = {
-    "params": lambda params, cases, seed: None,  # `check` begins with it
+    "params": lambda params, cases, seed: None,  # `check` always does it first
     "golden": _golden,
     "reset": _reset,
     "promises": _promises,
@@ -224,12 +233,13 @@ ASPECTS: dict[str, Callable[[KernelParams, Sequence[Case], int], None]] = {
 
 
 def _sequence(cases: Sequence[Case], draw: random.Random) -> list[Case]:
-    """Cases such that each follows each, itself too; random ones where that would be too many."""
+    """A sequence in which each case follows each case and itself; random cases if that would be too long."""
     order = draw.sample(cases, len(cases))
     if len(cases) ** 2 >= _LONGEST:
         return [draw.choice(order) for _ in range(_LONGEST)]
-    pairs = [(one, other) for k, one in enumerate(order) for other in order[k + 1 :]]
-    return [case for one in order for case in (one, *chain(*(p for p in pairs if p[0] is one)))] + order[:1]
+    pairs = [(case, other) for k, case in enumerate(order) for other in order[k + 1 :]]
+    walks = [(first, *chain(*(pair for pair in pairs if pair[0] is first))) for first in order]
+    return [*chain(*walks), order[0]]
 
 
 def _simulator(params: KernelParams) -> StreamSimulator:

@@ -1,4 +1,5 @@
-"""Hold any kernel to the laws of `streamgen.contract`: outputs equal golden, promises equal measurement.
+"""Check the main laws of `streamgen.contract` for a kernel: its outputs equal golden, and its promises equal
+measurements.
 
 check_golden(params, [(bounds, {"i_x": array}), ...], Stalls(seed=1, sources=0.3, sinks=0.3))
 check_promises(params, bounds, {"i_x": array})
@@ -30,7 +31,7 @@ def descriptor_word(params: KernelParams, bounds: Bounds) -> int:
 
 
 def encode_port(itensor: ITensor, array: np.ndarray) -> list[int]:
-    """The raw tokens of a tensor on a port."""
+    """The raw tokens of a tensor on a port, as integers."""
     return formats.encode_ints(itensor.dtype, itensor.to_tokens(array))
 
 
@@ -42,10 +43,12 @@ def check_golden(
     simulator: StreamSimulator | None = None,
     reset_at: int | None = None,
 ) -> Result:
-    """Run the cases back to back on one component; every output token must equal golden, bit for bit.
+    """Run the cases back to back on one component, and compare every output token with golden, bit for bit.
 
-    It runs in Amaranth's simulator, or in the one given, which was built of `params.build()`. reset_at: the
+    simulator: a simulator that was built from `params.build()`; by default Amaranth's simulator. reset_at:
     cycle in which everything is reset, to start again from the first token.
+
+    Raises AssertionError with the first token that differs, and the errors of `run`.
     """
     result, expected = _run(params, cases, stalls, simulator, reset_at)
     for port, tokens in expected.items():
@@ -62,12 +65,14 @@ def check_promises(
     *,
     simulator: StreamSimulator | None = None,
 ) -> None:
-    """With every port ready: cost and curves equal what is measured, and the next descriptor comes in time.
+    """Run a case without stalls, and compare its cycles with `cost` and `curves`.
 
-    The case runs twice in a row. Of the first execution every port's Curve, `cost.cycles` and
-    `cost.latency` must be exact, and `cost.ii` the mean distance of tokens on the port with the
-    most tokens (to 1 %, or one cycle over the whole run). The second descriptor must be taken at
-    most 4 cycles after the last input token of the first execution, and both outputs equal golden.
+    The case runs twice in a row. For the first execution, the curve of every port, `cost.cycles` and
+    `cost.latency` must be exact. `cost.ii` must be the mean distance of tokens on the port with the most
+    tokens, within 1 % or one cycle over the whole run. The second descriptor must be taken at most 4 cycles
+    after the last input token of the first execution. The outputs of both executions must equal golden.
+
+    Raises AssertionError with all differences.
     """
     result = check_golden(params, [(bounds, inputs), (bounds, inputs)], simulator=simulator)
     start, second = result.cycles["i_descriptor"]
@@ -79,19 +84,19 @@ def check_promises(
     curves = params.curves(bounds)
     problems = []
     if set(curves) != set(measured):
-        problems.append(f"curves are given for {sorted(curves)}, the ports are {sorted(measured)}")
+        problems.append(f"there are curves for {sorted(curves)}; the ports are {sorted(measured)}")
     for port in sorted(set(curves) & set(measured)):
         promised = curves[port].cycles()
         if len(promised) != len(measured[port]):
-            problems.append(f"{port}: the curve has {len(promised)} tokens, {len(measured[port])} moved")
+            problems.append(f"{port}: the curve has {len(promised)} tokens, but {len(measured[port])} moved")
         elif (wrong := np.flatnonzero(promised != measured[port])).size:
             k = int(wrong[0])
             problems.append(
-                f"{port}: token {k} moves in cycle {measured[port][k]}, the curve says {promised[k]} "
+                f"{port}: token {k} moves in cycle {measured[port][k]}, but the curve says {promised[k]} "
                 f"({wrong.size} of {len(promised)} differ; measured {_around(measured[port], k)}, "
                 f"promised {_around(promised, k)})"
             )
-    # without inputs an execution begins and ends coming in with its descriptor
+    # Without inputs, the descriptor counts as the first and the last input.
     first_in = min((int(measured[port][0]) for port in params.inputs(bounds)), default=0)
     last_in = max((int(measured[port][-1]) for port in params.inputs(bounds)), default=0)
     first_out = min(int(measured[port][0]) for port in params.outputs(bounds))
@@ -108,7 +113,9 @@ def check_promises(
         if abs(cost.ii - ii) > max(0.01 * ii, 1 / gaps):
             problems.append(f"cost.ii is {cost.ii}, measured {ii:.3f}")
     if (gap := second - start - last_in) > 4:
-        problems.append(f"the next descriptor comes {gap} cycles after the last input token, 4 are allowed")
+        problems.append(
+            f"the next descriptor is taken {gap} cycles after the last input token; at most 4 are allowed"
+        )
     if problems:
         raise AssertionError(f"{params} with {dict(bounds)}:\n  " + "\n  ".join(problems))
 

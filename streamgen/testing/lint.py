@@ -1,4 +1,4 @@
-"""What Verilator, which reads SystemVerilog, and Yosys, which reads Verilog-2005, say of emitted text."""
+"""Check emitted Verilog with Verilator, which reads SystemVerilog, and Yosys, which reads Verilog-2005."""
 
 import os
 import subprocess
@@ -10,26 +10,27 @@ from amaranth.lib import wiring
 
 from streamgen.base.errors import StreamgenError
 from streamgen.gateware.rtl import Library, rtlil_to_verilog, run_yosys, to_rtlil
-from streamgen.runtime.verilator import package_folder
+from streamgen.runtime.verilator import package_folder, verilator_program
 
 WAIVED = {
-    "CMPCONST": "a comparison with the greatest value, where params leave nothing else",
+    "CMPCONST": "for some params, a comparison with the greatest value remains",
     "DECLFILENAME": "one file holds all modules",
     "PROCASSINIT": "registers begin with the value that reset gives them, as the card loads it",
-    "SYMRSVDWORD": "a Vitis kernel has a pin `interrupt`, a word of C++",
-    "UNUSEDSIGNAL": "signals keep their names, also those that nothing reads, and synthesis drops them",
-    "VARHIDDEN": "a memory may have the name of the instance that it is in",
-    "WIDTH": "Verilog widens and cuts as Yosys, which wrote the text, means it",
+    "SYMRSVDWORD": "a Vitis kernel has a pin `interrupt`, which is a reserved word",
+    "UNUSEDSIGNAL": "signals that nothing reads keep their names, and synthesis removes them",
+    "VARHIDDEN": "a memory may have the name of the instance around it",
+    "WIDTH": "Yosys wrote the text, and relies on the implicit extension and truncation of Verilog",
 }
-"""Rules of `verilator -Wall` that the emitted text need not keep, and why."""
+"""Rules of `verilator -Wall` that the emitted text need not keep, each with the reason."""
 
 
 def lint(verilog: str, top: str | None = None, sources: Mapping[str, str] | None = None) -> None:
-    """Raise AssertionError when a wire has no bits, or with what Verilator (all warnings but those WAIVED) or
-    Yosys' `check` complains of.
+    """Check Verilog. Raises AssertionError if a wire has no bits, and with the complaints of Verilator (all
+    warnings except WAIVED) or of Yosys' `check`.
 
-    top: name of the module, or None for all that no other has. sources: text of other files that the design
-    needs, by name; then no rules of style are asked, for their authors have their own.
+    top: name of the top module, or None for all modules that no other module contains. sources: text of other
+    files that the design needs, by name. With such files, rules of style are not checked, because their
+    authors have other rules.
     """
     if "[-1:0]" in verilog:
         raise AssertionError("a wire without bits is in the text")
@@ -43,7 +44,8 @@ def lint(verilog: str, top: str | None = None, sources: Mapping[str, str] | None
 
 
 def joined(components: Iterable[wiring.Component]) -> str:
-    """Verilog of many in one text, for which the tools are started once; files of users are left out."""
+    """The Verilog of many components in one text, so that the tools are started only once. Files of users are
+    left out."""
     library = Library()
     texts = [to_rtlil(component, f"block_{k}", library) for k, component in enumerate(components)]
     return rtlil_to_verilog("\n".join([library.text(), *texts]))
@@ -58,7 +60,7 @@ def _verilator(folder: Path, files: list[str], top: str | None, warnings: list[s
     tops = ["--top-module", top] if top else ["-Wno-MULTITOP"]
     done = subprocess.run(
         [
-            package_folder() / "bin" / "verilator_bin",
+            verilator_program(),
             *("--lint-only", *warnings, "--default-language", "1800-2012", *tops, *files),
         ],
         cwd=folder,

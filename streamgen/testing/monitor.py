@@ -1,20 +1,21 @@
-"""The stream laws, checked cycle by cycle; plain Python, so every simulator's bench can use it.
+"""Check the stream laws cycle by cycle. This is plain Python, so the benches of all simulators can use it.
 
-Laws (see `gateware.stream.signature`): once `valid` is high it stays high, and the payload stays the
-same, until the token has moved. That `valid` does not wait for `ready` shows in the benches, whose
-sinks at times keep `ready` low until `valid` is up: a stream that waits then stops, and the watchdog
-names it.
+The laws (see `gateware.stream.signature`): once `valid` is high, it stays high, and the payload stays the
+same, until the token has moved. The third law, that `valid` does not wait for `ready`, is tested by the
+benches. Their sinks sometimes keep `ready` low until `valid` is high. A stream that breaks the law then
+stops, and the watchdog names it.
 """
 
 
 class StreamLawError(AssertionError):
-    """A stream broke a law; the message names stream, cycle and token index."""
+    """A stream broke a law. The message names the stream, the cycle and the index of the token."""
 
 
 class StreamMonitor:
-    """Watches one stream. Call `observe` once a cycle with the settled values.
+    """Monitors a stream. Call `observe` once in each cycle with the settled values.
 
-    After each call `tokens` is the number of tokens moved and `valid`, `ready` are the last values.
+    After each call, `tokens` is the number of tokens that have moved, and `valid` and `ready` are the last
+    values.
     """
 
     __slots__ = ("_held", "_payload", "_remark", "name", "ready", "tokens", "valid")
@@ -31,7 +32,7 @@ class StreamMonitor:
         self._payload = 0
 
     def observe(self, cycle: int, valid: int, ready: int, payload: int) -> bool:
-        """Check one cycle; return whether a token moves in it. Raises StreamLawError."""
+        """Check a cycle, and return whether a token moves in it. Raises StreamLawError for a broken law."""
         if self._held:
             if not valid:
                 raise StreamLawError(

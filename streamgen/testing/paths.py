@@ -1,10 +1,9 @@
 """The deepest path of a mapped netlist, in LUT levels, by the names of its nets.
 
-A level is one LUT on a path between registers or ports. A carry chain of any length is one level, a
-LUT memory read is one level. The multiplexers MUXF7-9 are part of the LUTs that they choose among; to
-their select input they are a level. BRAM and URAM begin and end paths. A multiplier (DSP) counts as 5
-levels, about what it takes without the registers inside, which this flow does not use. Black boxes begin and
-end paths.
+A level is one LUT on a path between registers or ports. A carry chain of any length is one level, and so is
+the read of a LUT memory. The multiplexers MUXF7-9 belong to the LUTs that they choose from; a path through
+their select input has one level more. BRAM, URAM and black boxes begin and end paths. A multiplier (DSP)
+counts as 5 levels, about its delay without the registers inside, which this flow does not use.
 """
 
 import re
@@ -21,12 +20,14 @@ _DSP_LEVELS = 5
 
 
 def deepest(netlist: dict[str, Any], boxes: Set[str] = frozenset()) -> tuple[int, tuple[str, ...]]:
-    """Levels and nets of the longest path between registers or ports. boxes: types of black boxes."""
+    """The levels and the net names of the longest path between registers or ports. netlist: a module of
+    Yosys' JSON. boxes: types of black boxes. Raises ValueError for an unknown type of cell and for a
+    combinational loop."""
     stops = {*_ENDS, *boxes}
     driver: dict[int, str] = {}  # net -> cell
     for name, cell in netlist["cells"].items():
         if cell["type"] not in (*stops, "CARRY4", *_MUXES, _DSP) and not _is_lut(cell["type"]):
-            raise ValueError(f"cell {name} is of type {cell['type']}, which this count does not know")
+            raise ValueError(f"cell {name} has the type {cell['type']}, which has no known number of levels")
         if cell["type"] not in stops:
             driver.update((bit, name) for bit in _bits(cell, "output"))
     arrival: dict[int, tuple[int, int | None]] = {}  # net -> level, net before
@@ -68,7 +69,7 @@ def _arrive(
     names: dict[int, str],
     arrival: dict[int, tuple[int, int | None]],
 ) -> None:
-    """Fill `arrival` for `goal` and all it depends on."""
+    """Fill `arrival` for the net `goal` and all nets on which it depends."""
     stack = [goal]
     under_way: set[int] = set()
     while stack:
@@ -102,7 +103,8 @@ def _arrive(
 
 
 def _levels(kind: str, port: str, before: str | None) -> int:
-    """What a cell adds to a path that enters at this port, coming out of a cell of kind `before`."""
+    """The levels that a cell adds to a path. port: input at which the path enters. before: kind of the cell
+    before this cell."""
     if kind == _DSP:
         return _DSP_LEVELS
     part_of_lut = kind in _MUXES and port != "S" and (before in _MUXES or (before or "").startswith("LUT"))
@@ -111,7 +113,7 @@ def _levels(kind: str, port: str, before: str | None) -> int:
 
 
 def _bits(cell: dict[str, Any], direction: str) -> list[int]:
-    """Nets at the ports of a direction, without constants."""
+    """The nets at the ports of a direction, without constants."""
     return [
         bit
         for port, bits in cell["connections"].items()
@@ -122,19 +124,19 @@ def _bits(cell: dict[str, Any], direction: str) -> list[int]:
 
 
 def _is_lut(kind: str) -> bool:
-    """Whether a cell is LUTs, as logic, as shift register or as memory."""
+    """Whether a cell consists of LUTs: as logic, as a shift register or as a memory."""
     return kind.startswith(("LUT", "INV", "SRL", "RAM")) and not kind.startswith("RAMB")
 
 
 def _passes(kind: str, port: str) -> bool:
-    """Whether a path goes from this input to the outputs; memories are passed from the address."""
+    """Whether a path goes from an input to the outputs. In a memory, it only goes from the address."""
     if kind.startswith("RAM"):
         return bool(re.match(r"ADDR|DPRA|A\d*$", port))
     return not kind.startswith("SRL") or port.startswith("A")
 
 
 def _net_names(netlist: dict[str, Any]) -> dict[int, str]:
-    """The names that the design itself gives to its nets."""
+    """The names that the design gives to its nets."""
     names: dict[int, str] = {}
     for name, entry in netlist["netnames"].items():
         if not entry["hide_name"]:

@@ -1,4 +1,4 @@
-// The pauses of `Stalls`. A port has a field `waits`: its sink is not ready before it sees `valid`.
+// The pauses of `Stalls`. If the field `waits` of a port is set, its sink is not ready before it sees `valid`.
 #pragma once
 
 #include <cstdint>

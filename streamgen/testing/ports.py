@@ -1,7 +1,7 @@
-"""The ends of streams in a bench: sources that feed inputs, sinks that drain outputs, spies inside.
+"""The ports of a bench: sources that feed inputs, sinks that drain outputs, and spies on streams inside.
 
-A port works on the slots of amaranth's simulation engine. Each cycle the bench calls `observe` with
-everything settled, then `drive`, which sets what the port shows in the next cycle.
+A port reads and writes slots of amaranth's simulation engine. In each cycle the bench calls `observe` after
+all logic has settled, and then `drive`, which sets the signals of the port for the next cycle.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,13 @@ from streamgen.testing.monitor import StreamMonitor
 
 @dataclass(frozen=True, kw_only=True)
 class Stalls:
-    """Random pauses, the same for the same seed.
+    """Random pauses. The same seed gives the same pauses.
 
-    sources, sinks: the chance that an input (output) pauses after a token. Most pauses last 1-4 cycles,
-    one in 16 lasts up to 40, so that queues run both empty and full. After one pause in four a sink
+    sources, sinks: the probability that an input or an output pauses after a token. Most pauses last 1-4
+    cycles; one in 16 lasts up to 40, so that queues run both empty and full. After one pause in four a sink
     keeps `ready` low until it sees `valid`, which stops a component whose valid waits for ready.
+
+    Raises ValueError for a probability below 0 or above 1.
     """
 
     seed: int
@@ -32,11 +34,12 @@ class Stalls:
         for name in ("sources", "sinks"):
             chance = getattr(self, name)
             if not 0.0 <= chance <= 1.0:
-                raise ValueError(f"{name} must be a chance from 0 to 1, not {chance!r}")
+                raise ValueError(f"{name} is {chance!r}; a probability from 0 to 1 is needed")
 
 
 class BenchPort:
-    """A stream: its slots in the engine, its monitor, the tokens to move and the cycles in which they did."""
+    """A stream of a bench: its slots in the engine, its monitor, the tokens to move, and the cycles in which
+    they moved."""
 
     def __init__(
         self, name: str, interface: Any, engine: Any, *, random: Random, chance: float, hold: int, remark: str
@@ -60,7 +63,7 @@ class BenchPort:
         self.begin()
 
     def begin(self) -> None:
-        """Before the first cycle, also after a reset: nothing has moved."""
+        """Prepare for the first cycle, also after a reset: no token has moved."""
         self.monitor.reset()
         self.pause = 0
         self.waits = False
@@ -77,22 +80,22 @@ class BenchPort:
 
     @property
     def left(self) -> int:
-        """Tokens that have not moved yet."""
+        """Number of tokens that have not moved yet."""
         return self.count - len(self.cycles)
 
     def observe(self, cycle: int) -> bool:
-        """Look at the settled cycle; return whether a token moves."""
+        """Observe a settled cycle, and return whether a token moves."""
         raise NotImplementedError
 
     def drive(self) -> None:
-        """Set what the port shows in the next cycle."""
+        """Set the signals of the port for the next cycle."""
 
     def status(self) -> str:
-        """Who waits for whom."""
+        """Text: whether the component or the bench waits."""
         raise NotImplementedError
 
     def progress(self) -> str:
-        """How many tokens are left."""
+        """Text: how many tokens are left."""
         return f"{self.left} of {self.count}"
 
 
@@ -133,11 +136,11 @@ class PortSource(BenchPort):
     def status(self) -> str:
         if self.valid.curr:
             return "the component does not take the token"
-        return "the component waits, no token is left" if self.ready.curr else ""
+        return "the component waits, and no token is left" if self.ready.curr else ""
 
 
 class Sink(BenchPort):
-    """Drains an output; `offered` are the cycles in which tokens were first valid."""
+    """Drains an output. `offered` holds the cycle in which each token was first valid."""
 
     def begin(self) -> None:
         super().begin()
@@ -176,7 +179,7 @@ class Sink(BenchPort):
 
 
 class Spy(BenchPort):
-    """Watches a stream inside the component."""
+    """Monitors a stream inside the component."""
 
     def observe(self, cycle: int) -> bool:
         return self.monitor.observe(cycle, self.valid.curr, self.ready.curr, self.payload.curr & self.mask)

@@ -1,11 +1,11 @@
-"""pytest plugin of the kit: one seed for a session, printed by every test that fails.
+"""pytest plugin of the kit: one seed for a session. A failed test prints it.
 
-    pytest_plugins = ["streamgen.testing.pytest_plugin"]  # in the conftest.py of who wants it
+    pytest_plugins = ["streamgen.testing.pytest_plugin"]  # in a conftest.py
 
     def test_any_tokens(seed):
         rng = np.random.default_rng(seed)
 
-Runs are the same every time: the seed is 0 unless `pytest --seed N` says otherwise. A failed test prints the
+The seed is 0 unless `pytest --seed N` gives another one, so all runs are the same. A failed test prints the
 command that replays it.
 """
 
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """The seed of this session: 0, or what --seed says."""
+    """The seed of this session: the value of --seed; by default 0."""
     return int(request.config.getoption("--seed"))
 
 

@@ -1,7 +1,7 @@
-// One run of a component: tokens in, tokens out, stalls, laws, watchdog. Called by streamgen/testing/stream_simulator.py.
+// A run of a component, with stalls, checks of the laws and a watchdog. streamgen/testing/stream_simulator.py calls it.
 //
 // streams.h defines PORTS(X): X(number, input, payload, valid, ready) for every stream, and RESET(value).
-// With LINKS it also holds the edges inside of the component to watch, a struct Links.
+// With LINKS it also defines the edges inside of the component to watch, a struct Links.
 
 #include <cstdint>
 #include <cstring>
@@ -26,7 +26,7 @@ namespace {
 
 enum Kind { FINE, STUCK, TOO_MANY, VALID_FELL, PAYLOAD_CHANGED, LATE };
 
-// What Python sees of a stream; as `_Port` of stream_simulator.py. `held`, `now`: payloads of one token.
+// The state of a stream that Python reads: `_Port` of stream_simulator.py. `held`, `now`: payloads of one token.
 struct Port {
     uint32_t *tokens, *held, *now;
     uint64_t *cycles, *offered;
@@ -51,7 +51,7 @@ public:
     Bench(Port* ports, Links& links, uint64_t seed, double sources, double sinks, Outcome& outcome)
         : ports(ports), links(links), outcome(outcome), random(seed) {
         Verilated::threadContextp(&context);
-        context.randReset(2);  // registers that nothing resets begin anyhow
+        context.randReset(2);  // registers without a reset begin with random bits
         context.randSeed(static_cast<int>(seed % 0x7fffffff) + 1);
         design = std::make_unique<Vdesign>(&context, "top");
 #define X(number, input, payload, valid, ready) \
@@ -61,7 +61,7 @@ public:
         for (const Pins& pin : pins) pauses.emplace_back(random, pin.input ? sources : sinks);
         reset(2);
     }
-    // Verilator's scopes leave the context that is the thread's, whichever model used it last.
+    // Scopes of Verilator are removed from the thread's context, which another model may have set.
     ~Bench() {
         Verilated::threadContextp(&context);
         design->final();
@@ -89,7 +89,7 @@ public:
     }
 
 private:
-    // Cycles of reset, in which no port does anything; then nothing has moved.
+    // Do cycles of reset, in which no port is active. After them, no token has moved.
     void reset(int cycles) {
         for (std::size_t k = 0; k < pins.size(); ++k) {
             (pins[k].input ? *pins[k].valid : *pins[k].ready) = 0;

@@ -1,12 +1,12 @@
-"""Run the emitted Verilog of a component in Verilator: what the bench does, for components of any kind.
+"""Run the emitted Verilog of a component in Verilator, as the bench runs a component in Amaranth's simulator.
 
     simulator = StreamSimulator(component)
     result = simulator.run({"i": tokens}, {"o": count}, stalls=Stalls(seed=1, sources=0.3, sinks=0.3))
     result.tokens["o"], result.cycles["o"]
 
-The same inputs, results, laws and errors as `streamgen.testing.run`. A component may hold modules in
-Verilog, which Amaranth's simulator cannot run. Two cycles of reset come first; registers that nothing resets
-hold random bits. The simulator is built once for a component, in a few seconds.
+Inputs, results, laws and errors are those of `streamgen.testing.run`. The component may contain modules in
+Verilog, which Amaranth's simulator cannot run. A run begins with two cycles of reset. Registers without a
+reset hold random bits. The simulator is built once for a component, which takes a few seconds.
 """
 
 import ctypes
@@ -23,7 +23,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from streamgen.gateware.rtl import Library, to_verilog
-from streamgen.runtime.verilator import library_objects, package_folder, prelude, run_tool
+from streamgen.runtime.verilator import (
+    library_objects,
+    package_folder,
+    prelude,
+    run_tool,
+    verilator_program,
+)
 from streamgen.testing.bench import BenchError, Result, Stalls, StuckError, stream_ports
 from streamgen.testing.monitor import StreamLawError
 
@@ -32,16 +38,17 @@ _VERILATOR_FLAGS = (
     *("--cc", "-O3", "--no-timing", "--noassert"),
     *("--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint", "--quiet"),
 )
-_COMPILER_FLAGS = (  # without optimisation, which takes longer than it saves in some thousand cycles
+_COMPILER_FLAGS = (  # without optimisation, which would cost more time than it saves in a few thousand cycles
     *("-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique", "-DVERILATOR=1"),
     *("-DVM_TRACE=0", "-DVM_COVERAGE=0", "-DVM_TIMING=0", "-DVM_SC=0"),
 )
 
 
 class StreamSimulator:
-    """A component, built for simulation. Ports that are no streams are not driven.
+    """A component that is built for simulation. Ports other than streams are not driven.
 
-    inputs, outputs: names of the streams. verilog, sources: the text, and the files it needs, by name.
+    inputs, outputs: names of the streams. verilog: the Verilog text. sources: text of the files that the
+    Verilog needs, by name.
     """
 
     def __init__(self, component: wiring.Component) -> None:
@@ -60,7 +67,8 @@ class StreamSimulator:
         sources: dict[str, str],
         header: str = "",
     ) -> None:
-        """Build the simulator. ports: (name, inward, bits); header: what the driver must know besides."""
+        """Build the simulator. ports: for each stream, its name, whether it is an input, and its bits.
+        header: further definitions for the driver."""
         self._kind, self._ports = kind, ports
         self.inputs, self.outputs = (
             [name for name, inward, _ in ports if inward == wanted] for wanted in (True, False)
@@ -76,7 +84,8 @@ class StreamSimulator:
 
     @staticmethod
     def translate(component: wiring.Component) -> tuple[str, dict[str, str]]:
-        """Verilog of a component, its module called `top`, and the files that it needs."""
+        """The Verilog of a component, with the top module `top`, and the text of the files that it needs, by
+        name."""
         library = Library()
         return to_verilog(component, "top", library), library.sources
 
@@ -92,7 +101,7 @@ class StreamSimulator:
     ) -> Result:
         """Send `inputs` (raw tokens by port) and collect the given number of tokens from each output.
 
-        The arguments are those of `streamgen.testing.bench.run`, and so is what it returns and raises.
+        Arguments, result and errors are those of `streamgen.testing.bench.run`.
         """
         return self._run(inputs, outputs, stalls, watchdog, tail, reset_at)[0]
 
@@ -107,7 +116,8 @@ class StreamSimulator:
         deadline: int | None = None,
         links: Any = None,
     ) -> tuple[Result, bool]:
-        """A run, and whether the cycle `deadline` ended it with tokens left. links: see network_links.h."""
+        """Do a run. Returns its result, and whether it ended in cycle `deadline` with tokens left. links: see
+        network_links.h."""
         for word, names, given in (("input", self.inputs, inputs), ("output", self.outputs, outputs)):
             if set(names) != set(given):
                 raise ValueError(f"the {word}s of {self._kind} are {sorted(names)}, not {sorted(given)}")
@@ -171,7 +181,7 @@ class _Stream:
         self.port = _Port(*(array.ctypes.data for array in arrays), words, self.count)
 
     def values(self) -> list[int]:
-        """The tokens that came."""
+        """The tokens of the stream."""
         raw = self.tokens.tobytes()
         size = self._bytes
         return [int.from_bytes(raw[k * size : (k + 1) * size], "little") for k in range(self.count)]
@@ -208,7 +218,7 @@ def _error(outcome: _Outcome, ports: Sequence[_Stream], seen: Any, remark: str) 
 def _build(
     place: Path, files: Sequence[str], ports: Sequence[tuple[str, bool, int]], header: str
 ) -> ctypes.CDLL:
-    """Translate and compile; the shared library, loaded."""
+    """Translate and compile the Verilog, and load the shared library."""
     pins = " ".join(
         f"X({k}, {str(inward).lower()}, "
         + ", ".join(f"{name}___05F{part}" for part in ("payload", "valid", "ready"))
@@ -229,21 +239,22 @@ def _build(
 
 
 def compile_design(place: Path, files: Sequence[str], driver: Path) -> ctypes.CDLL:
-    """The Verilog `files` of a folder with module `top`, and a C++ driver, as a shared library, loaded."""
+    """Compile the Verilog `files` of a folder, with top module `top`, and a C++ driver to a shared library,
+    and load it."""
     return compile_models(place, files, {"Vdesign": "top"}, driver)
 
 
 def compile_models(
     place: Path, files: Sequence[str], prefixes: Mapping[str, str], driver: Path
 ) -> ctypes.CDLL:
-    """Several modules of the `files`, each a model of its own: module by the name of its class."""
-    code = place / "made"
-    verilator = str(package_folder() / "bin" / "verilator_bin")
+    """Like `compile_design`, for several modules of the `files`. Each module becomes its own model. prefixes:
+    for each C++ class, the name of its module."""
+    code = place / "verilated"
     for prefix, module in prefixes.items():
         names = ("--prefix", prefix, "--top-module", module, "--Mdir", str(code))
-        run_tool(verilator, *_VERILATOR_FLAGS, *names, *files, folder=place)
+        run_tool(verilator_program(), *_VERILATOR_FLAGS, *names, *files, folder=place)
     unit, target = place / "unit.cc", place / "library.so"
-    # each model has a header that wants to be the only one of its kind in a unit
+    # The precompiled header of each model has the same guard, so the guard is removed before each file.
     parts = (f'#undef VL_PCH_INCLUDED\n#include "{file}"\n' for file in (driver, *sorted(code.glob("*.cpp"))))
     unit.write_text("".join(parts))
     compiler, objects = library_objects()

@@ -1,15 +1,16 @@
-"""What a component costs after synthesis for the card: cells, and the deepest path in LUT levels.
+"""Synthesise components for the card: count cells, and find the deepest path in LUT levels.
 
-    check_resources(params, bounds)     the promise of a kernel, converter, DMA or block against synthesis
+    check_resources(params, bounds)     synthesis against the promise of a kernel, converter, DMA or block
 
-Yosys `synth_xilinx -family xcup`, flattened. The counts are upper bounds: no DSP registers are packed, carry
-chains are CARRY4 and nothing is optimised by placement.
+The flow is Yosys `synth_xilinx -family xcup`, flattened. The counts are upper bounds: DSP registers are not
+packed, carry chains are CARRY4, and there is no optimisation by placement.
 
-A module of `gateware.arith.dsp` is one DSP by the laws of its Params, which Yosys cannot map as such. It is
-a black box here: one DSP, in which paths begin and end.
+A module of `gateware.arith.dsp` is one DSP by the laws of its Params, but Yosys cannot map it to one. It is
+therefore a black box here: one DSP, in which paths begin and end.
 
-A LUT of any size counts 1, a LUT memory or shift register the LUTs it occupies; carry chains and the
-multiplexers behind LUTs are free. BRAM counts RAMB36. Levels are counted by `streamgen.testing.paths`.
+A LUT of any size counts as 1. A LUT memory or a shift register counts as the LUTs that it occupies. Carry
+chains and the multiplexers behind LUTs do not count. The unit of BRAM is a RAMB36. `streamgen.testing.paths`
+counts the levels.
 """
 
 import json
@@ -29,7 +30,7 @@ from streamgen.gateware.rtl import Library, run_yosys, to_rtlil
 from streamgen.testing.paths import deepest
 
 MAX_LEVELS = 8  # LUT levels between registers
-# How far a small block may be off, where 20 % of it is less.
+# Allowed error for a small block, of which 20 % would be less.
 SLACK = Resources(lut=20, ff=20, dsp=0, bram=0, uram=0)
 
 # LUTs that one cell occupies.
@@ -47,7 +48,8 @@ _URAM_CELLS = ("URAM288", "URAM288_BASE")
 
 @dataclass(frozen=True, kw_only=True)
 class Synthesis:
-    """What was found. cells: count by type. path: named nets on the deepest path, then its end."""
+    """The result of synthesis. levels: LUT levels of the deepest path. cells: number of cells by type. path:
+    named nets on the deepest path, and its end."""
 
     resources: Resources
     levels: int
@@ -56,9 +58,9 @@ class Synthesis:
 
 
 def synthesise(*components: wiring.Component) -> list[Synthesis]:
-    """Map components, and the blocks they share, to the cells of UltraScale+, each on its own.
+    """Map each component to the cells of UltraScale+, separately from the others.
 
-    One call for many is much faster: most of the time goes into starting the flow.
+    One call for many components is much faster, because starting the flow takes most of the time.
     """
     library = Library()
     names = [f"block_{k}" for k in range(len(components))]
@@ -73,7 +75,8 @@ def synthesise(*components: wiring.Component) -> list[Synthesis]:
         text = run_yosys(
             "\n".join([library.text(), *texts, top]),
             *([f"read_verilog -sv {files}"] if files else []),
-            # Its memories of LUTs have a write port; tables of LUTs are logic to it without being told.
+            # Yosys needs a write port for memories of LUTs. It makes tables into logic without this
+            # attribute.
             "setattr -unset rom_style a:rom_style=distributed",
             *([f"blackbox {' '.join(boxes)}"] if boxes else []),
             f"setattr -mod -set keep_hierarchy 1 {' '.join(names)}",
@@ -86,31 +89,32 @@ def synthesise(*components: wiring.Component) -> list[Synthesis]:
 
 
 def promised(params: Any, bounds: Bounds | None = None) -> Resources:
-    """What params promise: by `cost(bounds)`, without bounds by their attribute `resources`."""
-    promised: Resources = params.resources if bounds is None else params.cost(bounds).resources
-    return promised
+    """The resources that params promise in `cost(bounds)`; without bounds, in their attribute `resources`."""
+    resources: Resources = params.resources if bounds is None else params.cost(bounds).resources
+    return resources
 
 
 def check_resources(
     params: Any, bounds: Bounds | None = None, *, tolerance: float = 0.2, levels: int = MAX_LEVELS
 ) -> Synthesis:
-    """Synthesise what `params.build()` makes and hold the promise to it.
+    """Synthesise the component of `params.build()`, and compare it with the promise.
 
-    AssertionError, with every figure, when a resource promised differs from the one found by more than
-    `tolerance` of what was found and by more than SLACK, or when a path is longer than `levels`.
+    Raises AssertionError, with all figures, if a promised resource differs from the synthesised one by more
+    than `tolerance` (a share of the synthesised one) and by more than SLACK, or if a path has more than
+    `levels` levels.
     """
-    (found,) = check_all([(params, bounds)], tolerance=tolerance, levels=levels)
-    return found
+    (synthesis,) = check_all([(params, bounds)], tolerance=tolerance, levels=levels)
+    return synthesis
 
 
 def check_all(
     cases: Sequence[tuple[Any, Bounds | None]], *, tolerance: float = 0.2, levels: int = MAX_LEVELS
 ) -> list[Synthesis]:
-    """`check_resources` of many (params, bounds) in one run of Yosys; the error lists all that fail."""
+    """`check_resources` for many pairs (params, bounds) in one run of Yosys. The error lists all failures."""
     measured = synthesise(*(params.build() for params, _ in cases))
     wrong = []
-    for (params, bounds), found in zip(cases, measured, strict=True):
-        faults = _faults(promised(params, bounds), found, tolerance, levels)
+    for (params, bounds), synthesis in zip(cases, measured, strict=True):
+        faults = _faults(promised(params, bounds), synthesis, tolerance, levels)
         if faults:
             wrong.append("\n  ".join([f"{params}", *faults]))
     if wrong:
@@ -118,17 +122,18 @@ def check_all(
     return measured
 
 
-def _faults(promise: Resources, found: Synthesis, tolerance: float, levels: int) -> list[str]:
+def _faults(promise: Resources, synthesis: Synthesis, tolerance: float, levels: int) -> list[str]:
     faults = []
     for field in fields(Resources):
-        said, is_so = getattr(promise, field.name), getattr(found.resources, field.name)
-        if field.name == "uram" and said > is_so > 0:
-            continue  # Yosys puts narrow rows beside one another, as the device cannot
-        if abs(said - is_so) > max(tolerance * is_so, getattr(SLACK, field.name)):
-            share = f"{said / is_so - 1:+.0%}" if is_so else "none found"
-            faults.append(f"{field.name}: {said:g} promised, {is_so:g} found ({share})")
-    if found.levels > levels:
-        faults.append(f"a path of {found.levels} LUT levels, {levels} are allowed: {' -> '.join(found.path)}")
+        cost, actual = getattr(promise, field.name), getattr(synthesis.resources, field.name)
+        if field.name == "uram" and cost > actual > 0:
+            continue  # Yosys puts several narrow rows into one, which the device cannot do
+        if abs(cost - actual) > max(tolerance * actual, getattr(SLACK, field.name)):
+            share = f"{cost / actual - 1:+.0%}" if actual else "none found"
+            faults.append(f"{field.name}: {cost:g} promised, {actual:g} found ({share})")
+    if synthesis.levels > levels:
+        path = " -> ".join(synthesis.path)
+        faults.append(f"a path has {synthesis.levels} LUT levels; {levels} are allowed: {path}")
     return faults
 
 

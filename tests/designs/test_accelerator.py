@@ -364,7 +364,9 @@ def test_hanging_memory(residual: Accelerator, tmp_path: Path) -> None:
         execution.patience = 2_000
         for _ in range(2):
             device.configure(1, MemoryModel(latency=60_000))
-            with pytest.raises(DeviceTimeoutError, match=r"moved any more; memory at work: m_axi_gmem1\n"):
+            with pytest.raises(
+                DeviceTimeoutError, match=r"moved any more; memory ports at work: m_axi_gmem1\n"
+            ):
                 execution.run(x)
             device.configure(1, MemoryModel())
             assert same(execution.run(x)[0], residual.golden(x))
@@ -383,7 +385,7 @@ def test_run_that_cannot_end(folder: Path) -> None:
         with pytest.raises(DeviceTimeoutError) as error:
             execution.run(X)
         execution.manifest = manifest
-        assert "no token and no beat moved any more; memory at work: none\n" in str(error.value)
+        assert "no token and no beat moved any more; memory ports at work: none\n" in str(error.value)
         assert ": full, " in str(error.value)
         assert works(execution)
 
@@ -427,7 +429,9 @@ def test_no_compiler(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     accelerator = streamgen.load(folder)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(MissingToolError, match=r"C\+\+ compiler and finds none: apt-get install g\+\+$"):
+    with pytest.raises(
+        MissingToolError, match=r"C\+\+ compiler, and none is on PATH: apt-get install g\+\+$"
+    ):
         accelerator.run(X)
     assert same(accelerator.golden(X), tiny().golden(X))
     monkeypatch.undo()

@@ -249,7 +249,7 @@ def test_groups_know_their_graphs_and_manifests(gated: Accelerator) -> None:
     for attribute in ("graph", "manifest"):
         with pytest.raises(GraphError) as error:
             getattr(gated, attribute)
-        assert str(error.value) == "there are 2 groups; take the graph or the manifest of one of them"
+        assert str(error.value) == "there are 2 groups; use `groups[k].graph` or `manifests[k]`"
 
 
 def test_report_of_groups(gated: Accelerator) -> None:
@@ -326,12 +326,15 @@ def test_damaged_chains(gated: Accelerator, tmp_path: Path) -> None:
     folder = gated.write(tmp_path / "written")
     chain = Chain.read(folder)
     for broken, message in (
-        ("", "chain.json is no chain"),
-        ("{}", "is no chain: chain: expected the fields .*missing .'folders', 'inputs', 'name', 'outputs'"),
-        (replace(chain, folders=("group_1", "group_0")).to_json(), "reads 'mul', which no group before it"),
+        ("", "chain.json does not hold a chain"),
+        ("{}", "a chain: chain: expected the fields .*missing .'folders', 'inputs', 'name', 'outputs'"),
+        (replace(chain, folders=("group_1", "group_0")).to_json(), "reads 'mul', but no group before it"),
         (replace(chain, folders=("group_0",)).to_json(), "has an output 'down'"),
-        (chain.to_json().replace("group_1", "../elsewhere"), "is no folder inside that of the chain"),
-        (chain.to_json().replace("group_1", "group_0"), "no name may come twice"),
+        (
+            chain.to_json().replace("group_1", "../elsewhere"),
+            "is not a folder directly inside the folder of the chain",
+        ),
+        (chain.to_json().replace("group_1", "group_0"), "each name may occur only once"),
         (chain.to_json().replace('"group_0",', "3,"), r"chain\.folders\[0\]: expected str, not 3"),
     ):
         (folder / "chain.json").write_text(broken)
@@ -340,7 +343,7 @@ def test_damaged_chains(gated: Accelerator, tmp_path: Path) -> None:
     (folder / "chain.json").write_text(chain.to_json())
     manifest = (folder / "group_1" / "manifest.json").read_text()
     (folder / "group_1" / "manifest.json").write_text(manifest.replace('"max_tokens": 2', '"max_tokens": 1'))
-    with pytest.raises(ValueError, match=r"group_1 takes 1 tokens a pass, .*group_0 2$"):
+    with pytest.raises(ValueError, match=r"group_1 takes 1 tokens in a run, but .*group_0 takes 2: compile"):
         streamgen.load(folder, changed_files=True)
     (folder / "group_1" / "manifest.json").write_text(manifest)
     (folder / "group_1" / "notes.json").unlink()

@@ -256,7 +256,7 @@ def test_without_a_compiler(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=300)
     assert process.returncode == 1
     assert err.splitlines()[-1].endswith(
-        "simulation needs a C++ compiler and finds none: apt-get install g++"
+        "simulation needs a C++ compiler, and none is on PATH: apt-get install g++"
     )
     np.testing.assert_array_equal(streamgen.load(folder).golden(values(1, 40)), tiny().golden(values(1, 40)))
 

@@ -63,7 +63,7 @@ class Nothing(torch.nn.Module):
         (lambda: streamgen.estimate(tiny_module(), torch.zeros(1, 40), 3), TypeError,  # type: ignore[arg-type]
          "config is int; a CompileConfig is needed, as in CompileConfig(max_tokens=8)"),
         (lambda: streamgen.assemble(3), TypeError,  # type: ignore[arg-type]
-         "graph is int; what GraphBuilder.build() gives is needed"),
+         "graph is int; the result of GraphBuilder.build() is needed"),
         (lambda: streamgen.load(None), TypeError, "folder is None; a path is needed"),  # type: ignore[arg-type]
         (lambda: CompileConfig(formats={3: "w8"}), TypeError,  # type: ignore[dict-item]
          "CompileConfig.formats has the key 3; the path of a layer as a string is needed"),
@@ -75,7 +75,7 @@ class Nothing(torch.nn.Module):
         (lambda: tiny().golden("x"), TypeError, "input 0 is str; an array of numbers is needed"),
         (lambda: tiny().golden(None), TypeError, "input 0 is NoneType; an array of numbers is needed"),
         (lambda: tiny().golden([[1], [2, 3]]), ValueError,
-         "input 0 is no array: its rows have several lengths"),
+         "input 0 is not an array: its rows have different lengths"),
         (lambda: tiny().run(X, probe=3), TypeError,  # type: ignore[arg-type]
          "probe is 3; True, False or a list of names of edges is needed"),
         (lambda: tiny().run(X, waves="a.fst"), TypeError,  # type: ignore[arg-type]
@@ -124,8 +124,8 @@ def test_options_are_named_as_they_are_given(
     "copied", [pickle.dumps, copy.copy, copy.deepcopy, lambda one: ForkingPickler.dumps([one])]
 )
 def test_accelerators_are_not_pickled(copied: Callable[[Any], Any]) -> None:
-    said = "{} is neither pickled nor copied: its {} to one process. Write {} with `write(folder)`; "
-    said += "`streamgen.load(folder)` reads that in any process"
+    said = "{} cannot be pickled or copied, because its {} to one process. Write {} with `write(folder)`; "
+    said += "`streamgen.load(folder)` reads it in any process"
     device: Any = TextDevice(SimpleNamespace(manifest=SimpleNamespace(max_tokens=4)), 70, 72)  # type: ignore[arg-type]
     for one, what, whole in (
         (tiny(), "device and its folder belong", "it"),
@@ -190,7 +190,7 @@ def test_a_language_model_without_its_notes(tmp_path: Path) -> None:
     (tmp_path / "model.npz").touch()
     with pytest.raises(ValueError) as caught:
         streamgen.load(tmp_path)
-    said = "is the folder of a language model, but for its model.json; write it again"
+    said = "is the folder of a language model, but it has no model.json; write it again"
     assert str(caught.value) == f"{tmp_path} {said}"
 
 
@@ -229,8 +229,8 @@ def test_compilers_that_are_none(named: str, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(streamgen.base.errors.MissingToolError) as caught:
         verilator._toolchain()
     assert str(caught.value) == (
-        f"CXX is {named!r}, which is no program on PATH; it names a C++ compiler, without flags: "
-        "set it to g++ or clang++, or unset it"
+        f"CXX is {named!r}, which is not a program on PATH; it must be a C++ compiler without flags: set it "
+        "to g++ or clang++, or unset it"
     )
 
 
@@ -264,7 +264,7 @@ def test_room_for_waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     simulator.require_room(tmp_path / "w.fst")
     usage = shutil.disk_usage(tmp_path)._replace(free=5 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(OSError, match=r"5 MB are free, waves need 256"):
+    with pytest.raises(OSError, match=r"5 MB are free; waves need 256 MB"):
         simulator.require_room(tmp_path / "w.fst")
 
 

@@ -1,5 +1,5 @@
-"""The search of the design space: factors with their laws, points and what they give, studies that
-machines share."""
+"""Search of the design space: factors with their laws, evaluations of points, and studies that machines
+share."""
 
 from streamgen.api.search.evaluation import Evaluation
 from streamgen.api.search.factors import Factor, Value

@@ -1,4 +1,4 @@
-"""What a point of the design space gives."""
+"""The evaluation of a point of the design space."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ OBJECTIVES: Mapping[str, tuple[str, bool]] = {
     "luts": ("luts", False),
     "energy": ("joules", False),
 }
-"""By name: the field of an Evaluation, and whether more is better."""
+"""For each objective, by name: the field of an Evaluation, and whether more is better."""
 
 UNITS: Mapping[str, str] = {
     "tokens/s": "tokens/s",
@@ -19,19 +19,21 @@ UNITS: Mapping[str, str] = {
     "luts": "LUTs",
     "energy": "J a token",
 }
-"""Of the values, by name."""
+"""For each objective, by name: the unit of its values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """config: the point as a configuration: `streamgen.compile(model, config=...)` builds it.
+    """The evaluation of a point.
 
-    exact: whether cycles and resources are those of `streamgen.estimate`; else cycles are what memory,
-    products and the slowest operation of each phase need, and FIFOs count with their least depth. why: why it
-    cannot be built; empty where it can. over: by budget, the share by which it is exceeded; at most 0 where
-    it is kept. tokens_per_second: of steps of one token in the middle of the context; of other models than
-    language models, of the largest pass. first_token_ms: of a prompt of the largest pass. joules: of a token
-    (`search.energy`).
+    config: the point as a configuration; `streamgen.compile(model, config=...)` builds it. exact: whether
+    cycles and resources are those of `streamgen.estimate`. If not, the cycles are a lower bound from memory,
+    products and the slowest operation of each phase, and FIFOs have their least depth. tokens_per_second:
+    rate of steps of one token in the middle of the context; for models other than language models, rate of
+    the largest pass. first_token_ms: time of a prompt that is one largest pass, in ms. luts, dsps: resources
+    of the design. joules: energy of a token (`search.energy`). over: for each resource, by name, the share by
+    which the design exceeds its budget; at most 0 if it keeps the budget. why: reason why the point cannot be
+    built; empty if it can.
     """
 
     config: CompileConfig
@@ -46,9 +48,9 @@ class Evaluation:
 
     @property
     def feasible(self) -> bool:
-        """Whether it can be built within all budgets."""
+        """Whether the point can be built within all budgets."""
         return not self.why and all(share <= 0 for share in self.over.values())
 
     def value(self, objective: str) -> float:
-        """Of an objective, by its name in OBJECTIVES."""
+        """The value of an objective, by its name in OBJECTIVES."""
         return float(getattr(self, OBJECTIVES[objective][0]))

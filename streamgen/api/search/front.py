@@ -1,4 +1,4 @@
-"""What a search has found: a table, and a plot with everything that was tried."""
+"""The results of a search: a table of the front, and a plot of all tried points."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -10,28 +10,30 @@ from streamgen.compiler.config import CompileConfig
 
 
 def chosen(config: CompileConfig, base: CompileConfig) -> dict[str, object]:
-    """What a configuration has that another one has not."""
+    """The fields of a configuration that differ from a base configuration."""
     names = (field.name for field in fields(CompileConfig))
     return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(base, name)}
 
 
 def front_table(front: Sequence[Evaluation], base: CompileConfig) -> str:
-    """A line for each: its figures, and in what it differs from the configuration that was asked for."""
+    """A table with a line for each point of the front: its values, and its differences from the base
+    configuration."""
     if not front:
         return "no point keeps all budgets"
     rows = table("chosen", *UNITS.values(), "DSPs")
-    for one in front:
+    for point in front:
         figures = (
-            f"{one.tokens_per_second:,.1f}",
-            f"{one.first_token_ms:,.3f}",
-            f"{one.luts:,.0f}",
-            f"{one.joules:,.3g}",
-            f"{one.dsps:,.0f}",
+            f"{point.tokens_per_second:,.1f}",
+            f"{point.first_token_ms:,.3f}",
+            f"{point.luts:,.0f}",
+            f"{point.joules:,.3g}",
+            f"{point.dsps:,.0f}",
         )
-        what = ", ".join(f"{name}={value!r}" for name, value in chosen(one.config, base).items())
-        rows.add_row(what or "as given", *figures)
-    exact = "cycles and resources as `streamgen estimate` has them"
-    kind = exact if all(one.exact for one in front) else "bounds of cycles, least FIFOs"
+        choice = ", ".join(f"{name}={value!r}" for name, value in chosen(point.config, base).items())
+        rows.add_row(choice or "as given", *figures)
+    exact = "cycles and resources are those of `streamgen estimate`"
+    bounds = "cycles are lower bounds, and FIFOs have their least depths"
+    kind = exact if all(point.exact for point in front) else bounds
     return rendered([rows, kind])
 
 
@@ -42,23 +44,24 @@ def plot(
     front: Sequence[Evaluation],
     base: CompileConfig,
 ) -> None:
-    """A page that needs no network: all points that were tried, and the front, in the first two objectives;
-    with a single one, in the order of the trials. OSError when it cannot be written."""
+    """Write an HTML page, which needs no network, with all tried points and the front in the first two
+    objectives. With a single objective, the other axis is the order of the trials. Raises OSError if the file
+    cannot be written."""
     import plotly.graph_objects as graphs
 
     first, second = objectives[0], objectives[1] if len(objectives) > 1 else None
     figure = graphs.Figure()
     numbers = list(range(1, len(tried) + 1))
     figure.add_scatter(
-        x=numbers if second is None else [one[second] for one in tried],
-        y=[one[first] for one in tried],
+        x=numbers if second is None else [point[second] for point in tried],
+        y=[point[first] for point in tried],
         mode="markers", name="tried (bounds)", marker={"symbol": "circle-open"},
     )  # fmt: skip
     figure.add_scatter(
-        x=[numbers[-1] if second is None else one.value(second) for one in front],
-        y=[one.value(first) for one in front],
+        x=[numbers[-1] if second is None else point.value(second) for point in front],
+        y=[point.value(first) for point in front],
         mode="markers", name="front", marker={"symbol": "diamond", "size": 12},
-        text=[", ".join(f"{k}={v!r}" for k, v in chosen(one.config, base).items()) for one in front],
+        text=[", ".join(f"{k}={v!r}" for k, v in chosen(point.config, base).items()) for point in front],
     )  # fmt: skip
     figure.update_xaxes(title="point" if second is None else UNITS[second])
     figure.update_yaxes(title=UNITS[first])

@@ -1,8 +1,8 @@
-"""The design space of a model: every factor, and what a point gives, in stages that are kept.
+"""The design space of a model: all factors, and the evaluation of points in stages.
 
 import, quantise        once for all points
-policy, schedule, bind  of the point; kernels, forks and converters of its largest run and of its steps
-place, size, predict    only where an evaluation is asked to be exact: those of `streamgen.estimate`
+policy, schedule, bind  for each point, with kernels, forks and converters of its largest run and of its steps
+place, size, predict    only for exact evaluations: the stages of `streamgen.estimate`
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,9 +36,9 @@ from streamgen.numbers.weights import FORMATS
 from streamgen.observe.estimate import Estimate
 
 Point = Mapping[str, Value]
-"""Values by the name of the factor; the compiler chooses what is not named."""
+"""Values by the name of the factor. The compiler chooses the other factors."""
 
-LINK = 2  # the least depth of a FIFO that is sized
+LINK = 2  # least depth of a FIFO whose depth is not fixed
 
 
 def space(
@@ -50,10 +50,12 @@ def space(
 ) -> "Space":
     """The design space of a model under the budgets of `config`.
 
-    model, example_inputs: what `streamgen.estimate` takes. only: by factor, the values to choose from.
+    model, example_inputs: as for `streamgen.estimate`. only: for some factors, by name, the values to choose
+    from.
 
-    Errors: those of `streamgen.estimate`; ValueError for what `only` names and there is not, for factors
-    fixed against one another, and for a space without a point; BudgetError where the budgets hold no design.
+    Raises the errors of `streamgen.estimate`; ValueError for unknown factors or values in `only`, for fixed
+    factors that contradict one another, and for a space without a point; BudgetError if no design fits the
+    budgets.
     """
     config = config or CompileConfig()
     graph = imported(model, example_inputs, config)
@@ -65,7 +67,8 @@ def space(
 
 
 class Space:
-    """factors: all of them, in the order in which they are chosen. config: the budgets, and what is fixed."""
+    """The design space of a model. factors: all factors, in the order in which they are chosen. config: the
+    budgets and the fixed factors."""
 
     def __init__(
         self, graph: LogicalGraph, config: CompileConfig, only: Mapping[str, Sequence[Value]]
@@ -78,16 +81,16 @@ class Space:
 
     @property
     def default(self) -> dict[str, Value]:
-        """What `streamgen.compile` takes by itself, as near to it as the space allows."""
+        """The choice of `streamgen.compile`, or the point of the space that is nearest to it."""
         return {factor.name: factor.values[0] for factor in self.factors}
 
     def applies(self, factor: Factor, point: Point) -> bool:
-        """Whether a factor means something beside the policy of a point."""
+        """Whether a factor has an effect under the policy of a point."""
         policy = point.get("policy", self.default["policy"])
         return factor.name == "policy" or policy in factor.policies
 
     def config_of(self, point: Point) -> CompileConfig:
-        """The configuration that freezes a point. ValueError for an unknown factor or an illegal value."""
+        """The configuration of a point. Raises ValueError for an unknown factor or an illegal value."""
         restricted(self.factors, {name: (value,) for name, value in point.items()})
         plain: dict[str, Any] = {}
         fixed: dict[str, dict[str, int]] = {}
@@ -95,7 +98,7 @@ class Space:
             value = point.get(factor.name, self.default[factor.name])
             _, *path = factor.name.split(".", 1)
             if not self.applies(factor, point):
-                if not path:  # not what the user holds for other policies, either
+                if not path:  # drop the user's value, too, which is for other policies
                     plain[factor.name] = None
                 continue
             if value is None:
@@ -110,20 +113,22 @@ class Space:
 
     @property
     def digest(self) -> str:
-        """Equal for spaces of equal models, budgets and factors."""
-        said = [str(self._graph), str(self.config), repr(self.config.fixed), *map(str, self.factors)]
-        return blake2b("\n".join(said).encode(), digest_size=16).hexdigest()
+        """A digest that is equal for spaces of equal models, budgets and factors. The texts of laws do not
+        count."""
+        factors = [(factor.name, factor.values, factor.policies) for factor in self.factors]
+        content = [str(self._graph), str(self.config), repr(self.config.fixed), *map(repr, factors)]
+        return blake2b("\n".join(content).encode(), digest_size=16).hexdigest()
 
     def bound(self, point: Point, best: Mapping[str, float]) -> str:
-        """Why a point is not worth an evaluation, from numbers alone; empty where it may be. best: the best
-        known value of each objective."""
+        """The reason why a point is not worth an evaluation; empty if it may be. Nothing is built for this.
+        best: the best known value of each objective."""
         config = self.config_of(point)
         if config.policy != "spatial" and config.n_lanes is not None:
             built = config.channels // 2 * 2 * config.n_lanes * MX_GROUP
             if config.multipliers is not None and built > config.multipliers:
-                return f"an engine of {built} multipliers, the budget is {config.multipliers}"
+                return f"the engine has {built} multipliers; the budget is {config.multipliers}"
         rate = config.memory.rate
-        if not self._weight_bits:  # no memory bounds it
+        if not self._weight_bits:  # no bound from memory
             return ""
         least = self._weight_bits / (BEAT_BITS * rate * config.channels)
         hertz, tokens = config.clock_mhz * 1e6, 1 if self._text else config.max_tokens
@@ -132,11 +137,13 @@ class Space:
             name in most and (most[name] <= value if name == "tokens/s" else most[name] >= value)
             for name, value in best.items()
         ]
-        return "memory alone takes longer than the best known point" if worse and all(worse) else ""
+        return (
+            "reading the weights alone takes longer than the best known point" if worse and all(worse) else ""
+        )
 
     @cached_property
     def _weight_bits(self) -> float:
-        """Of all weights, read once a pass."""
+        """Bits of all weights, which each pass reads once."""
         total = 0.0
         for _, matmul in self._graph.matmuls():
             n, k = matmul.extents
@@ -144,12 +151,15 @@ class Space:
         return total
 
     def evaluate(self, point: Point, *, exact: bool = False) -> Evaluation:
-        """What a point gives. exact: by all stages up to predicted passes, which takes seconds; else by the
-        first stages. A point that cannot be built says why; ValueError only for one that is none."""
+        """Evaluate a point. exact: do all stages up to predicted passes, which takes seconds; otherwise only
+        the first stages. If the point cannot be built, the evaluation holds the reason. Raises ValueError
+        only for an unknown factor or an illegal value."""
         config = self.config_of(point)
         key = config, exact
         evaluation = self._known.get(key)
-        if evaluation is None or evaluation.config.fixed != config.fixed:  # mappings are no part of a hash
+        if (
+            evaluation is None or evaluation.config.fixed != config.fixed
+        ):  # `fixed` is a mapping and not part of the hash
             try:
                 evaluation = self._exactly(config) if exact else self._roughly(config)
             except (BudgetError, GraphError, ValueError) as error:
@@ -171,7 +181,7 @@ class Space:
             speed, tokens = most / step, most
             work = [part.work(most, 0) for part in parts]
         first = sum(part.cycles(most, 0) for part in parts)
-        products, bits = (sum(one[k] for one in work) for k in (0, 1))
+        products, bits = map(sum, zip(*work, strict=True))
         hertz = config.clock_mhz * 1e6
         joules = energy(
             config.card, config.clock_mhz, cycles=step, products=products, bits=bits, luts=used.lut
@@ -190,11 +200,11 @@ class Space:
     def _exactly(self, config: CompileConfig) -> Evaluation:
         asked = {"positions": (config.context // 2,), "prompts": (config.max_tokens,)} if self._text else {}
         estimated: Estimate = estimate(self._plain, None, config, _silent, **asked)
-        steps = [one for one in estimated.passes if one.tokens == (1 if self._text else config.max_tokens)]
-        cycles = sum(one.cycles for one in steps)
+        steps = [run for run in estimated.passes if run.tokens == (1 if self._text else config.max_tokens)]
+        cycles = sum(run.cycles for run in steps)
         tokens = steps[0].tokens
-        largest = [one for one in estimated.passes if one.tokens == config.max_tokens]
-        first = estimated.first_tokens.get(config.max_tokens, sum(one.cycles for one in largest))
+        largest = [run for run in estimated.passes if run.tokens == config.max_tokens]
+        first = estimated.first_tokens.get(config.max_tokens, sum(run.cycles for run in largest))
         used = reduce(_larger, (group.resources.total for group in estimated.groups))
         hertz = config.clock_mhz * 1e6
         bits = products = 0.0
@@ -217,7 +227,7 @@ class Space:
 
 
 class _Sketch:
-    """A group up to its converters: no placement, no depths, no descriptors."""
+    """A group, built up to its converters: without placement, FIFO depths and descriptors."""
 
     def __init__(self, part: GroupPlan) -> None:
         self._part, self._budget = part, part.budget
@@ -226,17 +236,18 @@ class _Sketch:
 
     @property
     def resources(self) -> Resources:
-        """Of kernels, converters and FIFOs; what stands around the graph is not counted."""
+        """Resources of kernels, converters and FIFOs, without the blocks around the graph."""
         graph = self._largest
         nodes = [_cost(node) for node in graph.nodes]
         fifos = []
         for edge in graph.edges:
-            bits = [it.token_bits for p in range(graph.phases) if (it := graph.itensor(edge, p)) is not None]
+            bits = [t.token_bits for p in range(graph.phases) if (t := graph.itensor(edge, p)) is not None]
             fifos.append(QueueParams(bits=max(bits), depth=edge.depth or LINK).resources)
         return reduce(add, (*nodes, *fifos))
 
     def cycles(self, tokens: int, position: int) -> float:
-        """Of a pass: phase by phase what memory, products or the operation that works longest take."""
+        """Least cycles of a pass: the sum over its phases of the largest of the cycles of memory, of
+        products, and of the slowest operation."""
         graph = self._graph(tokens, position)
         if graph.phases == 1:
             walked: list[tuple[Stage, int]] = [(stage, 1) for stage in stages(graph, tokens)]
@@ -248,7 +259,7 @@ class _Sketch:
         )
 
     def work(self, tokens: int, position: int) -> tuple[float, float]:
-        """Products, and bits moved from and to memory."""
+        """The products of a pass, and the bits that it reads from and writes to memory."""
         walked = phases(self._graph(tokens, position))
         return (
             float(sum(walks * stage.products for stage, walks in walked)),
@@ -258,12 +269,11 @@ class _Sketch:
     def _graph(self, tokens: int, position: int) -> Graph:
         plan = self._part.derivation.plan
         tokens = -(-tokens // plan.token_lanes) * plan.token_lanes
-        graph = self._part.derivation.graph(tokens, min(position, max(0, plan.context - tokens)))
-        return graph
+        return self._part.derivation.graph(tokens, min(position, max(0, plan.context - tokens)))
 
 
 def _longest(graph: Graph, phase: int) -> int:
-    """Cycles of the operation that works longest in a phase, matmuls and moves left out."""
+    """Cycles of the slowest operation of a phase, without matmuls and moves."""
     return max(
         (
             node.params.cost(bounds).cycles
@@ -275,17 +285,18 @@ def _longest(graph: Graph, phase: int) -> int:
 
 
 def _cost(node: Node) -> Resources:
-    bounds = next(one for one in node.bounds if one is not None)
+    bounds = next(bounds for bounds in node.bounds if bounds is not None)
     return node.params.cost(bounds).resources
 
 
 def _larger(a: Resources, b: Resources) -> Resources:
-    """Groups take turns on the card."""
+    """For each resource, the larger of two amounts."""
     return Resources(**{f.name: max(getattr(a, f.name), getattr(b, f.name)) for f in fields(Resources)})
 
 
 def _over(used: Resources, config: CompileConfig) -> dict[str, float]:
-    """By resource, the share of what a design may fill by which it is exceeded."""
+    """For each resource, by name: the share of its budget by which a design exceeds the budget; negative if
+    it keeps the budget."""
     limit = config.card.resources * config.card.fill
     return {
         f.name: getattr(used, f.name) / getattr(limit, f.name) - 1 if getattr(limit, f.name) else 0.0
@@ -294,4 +305,4 @@ def _over(used: Resources, config: CompileConfig) -> dict[str, float]:
 
 
 def _silent(text: str) -> None:
-    """No progress: evaluations are many."""
+    """Show no progress, because there are many evaluations."""

@@ -1,4 +1,4 @@
-"""Where studies are kept: Optuna's storages, and what they hold as values of a report."""
+"""Stored studies: open Optuna's storages, and read their trials as values of a report."""
 
 import warnings
 from collections.abc import Iterator
@@ -19,20 +19,21 @@ with needed("a search"):
     from sqlalchemy.pool import NullPool
 
 
-HEARTBEAT, GRACE = 5, 20  # seconds: between signs of life, and until a worker counts as dead
-RETRIES = 3  # of a trial whose workers died
+HEARTBEAT, GRACE = 5, 20  # seconds between heartbeats, and seconds after which a worker counts as dead
+RETRIES = 3  # retries of a trial whose worker died
 DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 def opened(place: str) -> optuna.storages.BaseStorage:
-    """The storage at a URL of a database, or of a file for Optuna's journal; made where there is none."""
+    """Open the storage at the URL of a database or in a file for Optuna's journal. A missing storage is
+    created."""
     if "://" not in place:
         from optuna.storages.journal import JournalFileBackend
 
         return optuna.storages.JournalStorage(JournalFileBackend(place))
     return optuna.storages.RDBStorage(
         place,
-        engine_kwargs={"poolclass": NullPool},  # a connection is closed when it is done with
+        engine_kwargs={"poolclass": NullPool},  # connections are closed after use
         heartbeat_interval=HEARTBEAT,
         grace_period=GRACE,
         heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
@@ -40,40 +41,41 @@ def opened(place: str) -> optuna.storages.BaseStorage:
 
 
 def read_study(storage: str, name: str | None = None) -> StudyReport:
-    """The trials of a study in a storage; nothing in it changes. name: by default the only one there is.
+    """Read the trials of a study in a storage, which is not changed. name: name of the study; by default the
+    only study of the storage.
 
-    ValueError for a study that the storage does not have, or has not alone; StorageError for a storage that
-    cannot be reached or is not there.
+    Raises ValueError if the storage does not have the study, or if it has several studies and no name is
+    given; StorageError if the storage is missing or cannot be reached.
     """
     with stored(storage):
         _require_file(storage)
         names = optuna.get_all_study_names(place := opened(storage))
         has = f"the storage {_shown(storage)} has {', '.join(names) or 'no study'}"
         if name is None and len(names) != 1:
-            raise ValueError(f"{has}; say which one is wanted")
+            raise ValueError(f"{has}; give the name of a study")
         if name is not None and name not in names:
             raise ValueError(f"{has}; it has no study {name!r}")
         return study_report(optuna.load_study(study_name=name or names[0], storage=place))
 
 
 def study_report(study: optuna.Study) -> StudyReport:
-    """What a study has done. ValueError for one that is none of ours."""
+    """The trials of a study. Raises ValueError for a study that `streamgen explore` did not create."""
     objectives = tuple(study.user_attrs.get("objectives", ()))
     if not objectives or not set(objectives) <= OBJECTIVES.keys():
-        raise ValueError(f"study {study.study_name!r} is not one of `streamgen explore`")
+        raise ValueError(f"study {study.study_name!r} was not created by `streamgen explore`")
     trials = study.get_trials(deepcopy=False, states=DONE)
     best = {trial.number for trial in study.best_trials} if trials else set()
     return StudyReport(
         name=study.study_name,
         objectives=objectives,
-        units=tuple(UNITS[one] for one in objectives),
-        maximised=tuple(OBJECTIVES[one][1] for one in objectives),
+        units=tuple(UNITS[objective] for objective in objectives),
+        maximised=tuple(OBJECTIVES[objective][1] for objective in objectives),
         trials=tuple(_trial(trial, trial.number in best) for trial in trials),
     )
 
 
 def within(trial: FrozenTrial) -> bool:
-    """Whether a trial that was evaluated keeps all budgets."""
+    """Whether an evaluated trial keeps all budgets."""
     return all(share <= 0 for share in trial.constraints.values())
 
 
@@ -90,7 +92,7 @@ def _trial(trial: FrozenTrial, front: bool) -> TrialReport:
 
 
 def _require_file(storage: str) -> None:
-    """StorageError for a file that is not there: it would be made."""
+    """Raise StorageError for a missing file, which Optuna would create."""
     url = make_url(storage) if "://" in storage else None
     if url is not None and url.get_backend_name() != "sqlite":
         return
@@ -101,7 +103,7 @@ def _require_file(storage: str) -> None:
 
 @contextmanager
 def stored(storage: str | None) -> Iterator[None]:
-    """What goes wrong with a storage as one clear error; Optuna's notices are not the user's."""
+    """Turn failures of a storage into one clear error, and hide Optuna's notices."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     shown = "" if storage is None else _shown(storage)
     try:
@@ -109,9 +111,7 @@ def stored(storage: str | None) -> Iterator[None]:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             yield
     except ArgumentError as error:
-        raise ValueError(
-            f"storage is {shown!r}; an URL as SQLAlchemy writes them is needed: {error}"
-        ) from error
+        raise ValueError(f"storage is {shown!r}; a URL of SQLAlchemy is needed: {error}") from error
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         raise StorageError(f"the storage {shown} cannot be used: {_first_line(error)}") from error
     except ImportError as error:
@@ -121,11 +121,13 @@ def stored(storage: str | None) -> Iterator[None]:
     except RuntimeError as error:
         if "version" not in str(error):
             raise
-        raise StorageError(f"the storage {shown} is of another release: {_first_line(error)}") from error
+        raise StorageError(
+            f"the storage {shown} was written by another release of Optuna: {_first_line(error)}"
+        ) from error
 
 
 def _shown(storage: str) -> str:
-    """Without the password."""
+    """A storage without its password, for messages."""
     scheme, mark, rest = storage.partition("://")
     user, at, host = rest.rpartition("@")
     return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}"

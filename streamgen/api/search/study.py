@@ -1,13 +1,13 @@
-"""A search: Optuna's samplers over a space, its storage between processes and machines.
+"""Studies: searches of a space by Optuna's samplers, in a storage that processes and machines can share.
 
     study = Study(space, ("tokens/s", "luts"), storage="postgresql+psycopg://host/base")
-    study.run(200)          here, and anywhere else with the same storage and name
-    study.front()           what no other point beats, exactly
+    study.run(200)          works here, and on other machines with the same storage and name
+    study.front()           the points that no other point beats, evaluated exactly
 
-The first point of a study is the compiler's own choice, so no search ends worse than that. A point is pruned
-before its kernels are bound when its engine has more multipliers than the budget, or when the least that
-memory takes says that it beats no known point in anything. The trial of a worker that has died is tried
-again.
+The first point of a study is the choice of the compiler, so no search ends with a worse result. A point is
+pruned before its kernels are bound in two cases: if its engine has more multipliers than the budget, and if
+the time of reading its weights shows that it beats no known point in any objective. If a worker dies, its
+trial is repeated.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,18 +29,18 @@ with needed("a search"):
 
 Sampler = Literal["tpe", "nsga2"]
 SAMPLERS: tuple[Sampler, ...] = ("tpe", "nsga2")
-Costs = tuple[float, ...]  # by objective: the less, the better
-FRONT, TRIED = 8, 24  # points of a front that are evaluated exactly, and at most those that cannot be built
+Costs = tuple[float, ...]  # one for each objective; less is better
+FRONT, TRIED = 8, 24  # most points of an exact front, and most points that are evaluated for it
 
 
 class Study:
-    """objectives: names in `evaluation.OBJECTIVES`. storage: URL of a database as SQLAlchemy writes them, a
-    file for Optuna's journal, or None for a study that ends with the process. name: of the study in the
-    storage; by default that of the model. sampler: "tpe", or "nsga2" in generations. seed: of the sampler;
-    processes that share a study take different ones, or None.
+    """A study. objectives: names in `evaluation.OBJECTIVES`. storage: URL of a database in the form of
+    SQLAlchemy, a file for Optuna's journal, or None for a study that ends with the process. name: name of the
+    study in the storage; by default the name of the model. sampler: "tpe", or "nsga2", which works in
+    generations. seed: seed of the sampler; processes that share a study need different seeds, or None.
 
-    ValueError for unknown objectives, and for a name under which the storage has another study; StorageError
-    for a storage that cannot be reached or that another release of Optuna has made.
+    Raises ValueError for unknown objectives, and if the storage has a different study of this name;
+    StorageError if the storage cannot be reached or was written by another release of Optuna.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Study:
             if objective not in OBJECTIVES:
                 raise ValueError(f"objective is {objective!r}; {', '.join(OBJECTIVES)} are allowed")
         if len(set(objectives)) < len(objectives):
-            raise ValueError(f"objectives {', '.join(objectives)} name one twice")
+            raise ValueError(f"objectives are {', '.join(objectives)}; each may be named only once")
         if sampler not in SAMPLERS:
             raise ValueError(f"sampler is {sampler!r}; {', '.join(SAMPLERS)} are allowed")
         self.space, self.objectives = space, tuple(objectives)
@@ -68,37 +68,42 @@ class Study:
                 storage=place,
                 sampler=_sampler(sampler, seed),
                 study_name=name or space.name,
-                directions=["maximize" if OBJECTIVES[one][1] else "minimize" for one in objectives],
+                directions=[
+                    "maximize" if OBJECTIVES[objective][1] else "minimize" for objective in objectives
+                ],
                 load_if_exists=True,
             )
             self._claim()
 
     @property
     def points(self) -> int:
-        """How many are done, this process's and others'."""
+        """The number of finished points of all processes."""
         with self._stored():
             return len(self._study.get_trials(deepcopy=False, states=DONE))
 
     @property
     def tried(self) -> list[dict[str, float]]:
-        """The objectives of all points that keep their budgets, in the order in which they were tried."""
+        """The objectives of all points that keep the budgets, in the order in which they were tried."""
         with self._stored():
             trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return [dict(zip(self.objectives, trial.values, strict=True)) for trial in trials if within(trial)]
 
     def report(self) -> StudyReport:
-        """All points that are done, this process's and others', for `Report.with_study`."""
+        """All finished points of all processes, for `Report.with_study`."""
         with self._stored():
             return study_report(self._study)
 
     def run(
         self, trials: int, tell: Callable[[str], None] | None = None, *, first: Point | None = None
     ) -> None:
-        """Until the study has so many points in all, of all who work on it. first: the point with which a new
-        study begins, in the place of those with which it begins by itself. StorageError as above; ValueError
-        for one that is none."""
+        """Try points until the study has `trials` points, including the points of other processes. tell:
+        called with the progress before each point. first: the first point of a new study, instead of its
+        default first points.
+
+        Raises StorageError as above, and ValueError for a `first` with an unknown factor or an illegal value.
+        """
         if trials < 1:
-            raise ValueError(f"trials is {trials}; at least 1 is allowed")
+            raise ValueError(f"trials is {trials}; at least 1 is needed")
         begin = self._firsts() if first is None else [{**self.space.default, **first}]
         self.space.config_of(first or {})
         with self._stored():
@@ -112,11 +117,12 @@ class Study:
                 self._study.optimize(self._trial, n_trials=1)
 
     def front(self, *, exact: bool = True) -> list[Evaluation]:
-        """Feasible points that no other one beats in all objectives, the best in the first objective first.
+        """Feasible points that no other point beats in all objectives, the best in the first objective first.
 
-        exact: the compiler's own choice and others of the front are evaluated exactly, and compared again.
-        Bounds do not see whether SLRs can hold a design: where one of them cannot, what it beat comes in its
-        place, until FRONT can be built, or TRIED have been looked at.
+        exact: evaluate the choice of the compiler and the points of the front exactly, and compare them
+        again. The first evaluation does not see whether the SLRs can hold a design. If they cannot, the
+        points that this design beat take its place, until FRONT points can be built or TRIED points were
+        evaluated.
         """
         with self._stored():
             trials = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -131,19 +137,19 @@ class Study:
             layer = [number for number in _unbeaten(costs) if number not in built]
             if not layer or len(built) == FRONT:
                 break
-            number = min(layer, key=lambda one: costs[one][turn % len(self.objectives)])
-            one = self.space.evaluate(points[number], exact=True)
-            if one.feasible:
-                built[number] = one
+            number = min(layer, key=lambda candidate: costs[candidate][turn % len(self.objectives)])
+            evaluation = self.space.evaluate(points[number], exact=True)
+            if evaluation.feasible:
+                built[number] = evaluation
             else:
                 del costs[number]
-        able = [one for one in (default, *built.values()) if one.feasible]
-        best = _unbeaten({number: self._costs(one) for number, one in enumerate(able)})
-        return sorted((able[number] for number in best), key=self._rank)
+        feasible = [point for point in (default, *built.values()) if point.feasible]
+        best = _unbeaten({number: self._costs(point) for number, point in enumerate(feasible)})
+        return sorted((feasible[number] for number in best), key=self._rank)
 
     def _firsts(self) -> Iterator[Point]:
-        """The compiler's own choice, and what most of one factor makes of it, factor by factor of the model
-        as a whole."""
+        """The choice of the compiler, and for each numeric factor of the whole model this choice with the
+        largest value of the factor."""
         yield (default := self.space.default)
         for factor in self.space.factors:
             numbers = [value for value in factor.values if isinstance(value, int)]
@@ -164,7 +170,7 @@ class Study:
         for name, share in evaluation.over.items():
             trial.set_constraint(name, share)
         trial.set_constraint("built", -1.0)
-        return tuple(evaluation.value(one) for one in self.objectives)
+        return tuple(evaluation.value(objective) for objective in self.objectives)
 
     def _prune(self, trial: optuna.Trial, why: str) -> None:
         trial.set_user_attr("why", why[:500])
@@ -172,7 +178,7 @@ class Study:
         raise optuna.TrialPruned
 
     def _best(self) -> dict[str, float]:
-        """The best known value of each objective, of points that keep all budgets."""
+        """For each objective, the best value of the points that keep all budgets."""
         values = [trial.values for trial in self._study.best_trials]
         return {
             name: (max if OBJECTIVES[name][1] else min)(column)
@@ -180,41 +186,42 @@ class Study:
         }
 
     def _choice(self, point: Point) -> dict[str, Value]:
-        """The factors of a point that mean something."""
+        """The factors of a point that have an effect."""
         return {f.name: point[f.name] for f in self.space.factors if self.space.applies(f, point)}
 
     def _point(self, choice: Point) -> dict[str, Value]:
         return {factor.name: choice.get(factor.name, factor.values[0]) for factor in self.space.factors}
 
     def _costs(self, evaluation: Evaluation) -> Costs:
-        return self._signed([evaluation.value(one) for one in self.objectives])
+        return self._signed([evaluation.value(objective) for objective in self.objectives])
 
     def _signed(self, values: Sequence[float]) -> Costs:
-        """Of values of the objectives."""
+        """The values of the objectives as costs."""
         return tuple(
-            -value if OBJECTIVES[one][1] else value
-            for one, value in zip(self.objectives, values, strict=True)
+            -value if OBJECTIVES[objective][1] else value
+            for objective, value in zip(self.objectives, values, strict=True)
         )
 
     def _rank(self, evaluation: Evaluation) -> tuple[bool, Costs]:
         return not evaluation.feasible, self._costs(evaluation)
 
     def _claim(self) -> None:
-        """The study is that of this space, or new. ValueError."""
+        """Mark a new study as one of this space. Raises ValueError for a study of another space."""
         own = {"space": self.space.digest, "objectives": list(self.objectives)}
+        others = {"space": "models, budgets or factors", "objectives": "objectives"}
         for key, value in own.items():
             known = self._study.user_attrs.get(key)
             if known is None:
                 self._study.set_user_attr(key, value)
             elif known != value:
                 raise ValueError(
-                    f"the storage has a study {self._study.study_name!r} of another {key}; give this one "
-                    "a name of its own, or the model, budgets and objectives of that one"
+                    f"the storage has a study {self._study.study_name!r} with other {others[key]}: give this "
+                    "study another name, or use the model, budgets and objectives of the stored study"
                 )
 
 
 def _unbeaten(costs: Mapping[int, Costs]) -> list[int]:
-    """Those that no other beats; of equal ones the first."""
+    """The numbers whose costs no other costs beat; the first one of equal costs."""
     firsts = {own: number for number, own in reversed([*costs.items()])}
     return [
         number

@@ -26,7 +26,7 @@ def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
 
 def _rows(draft: Draft, node: Node) -> None:
     """table[ids]."""
-    table, (ids, *more) = node.args  # type: ignore[misc]
+    table, (ids, *more) = node.args
     if more or shape(table).numel() != shape(table)[:2].numel():
         raise Unsupported("ids can choose whole rows of a table [rows, features]")
     _looked_up(draft, node, table, ids)

@@ -228,7 +228,7 @@ def _refused(wrapped: _OnIds, call: Call, tokens: int) -> str:
 def _lengths(wrapped: _OnIds, call: Call, graph: LogicalGraph) -> list[int]:
     """Lengths of texts by which a module decides something, and one that is long."""
     ids, (d, _) = call.ids(torch.arange(TOKENS)), call.lead
-    with plain_attention(), plain_calls(), unchanged(wrapped):
+    with quiet(), plain_attention(), plain_calls(), unchanged(wrapped):
         decided = decisions(wrapped, [ids], pytree.tree_structure(((0,), {})), [d])
     known = [one_token(d), *(unseen(d) if decided is None else decided)]
     lengths: list[int] = []

@@ -1,10 +1,11 @@
-"""A package under cocotb, with cocotbext-axi as its host and as its memory.
+"""cocotb benches of packages. cocotbext-axi plays the host and the memory.
 
-    write_bench("card")               # card/cocotb: a bench, what it runs, a Makefile
-    run_bench("card", "icarus")       # the same by cocotb's runner, on Verilator or Icarus
+    write_bench("card")               # card/cocotb: a bench, recorded runs, a Makefile
+    run_bench("card", "icarus")       # runs the bench with cocotb's runner, on Verilator or Icarus
 
-What the bench runs is recorded from the simulated device: other host, other memory, other simulator, the same
-results. The bench is a start for one of the user's own, and for what he has built of the Verilog.
+The bench repeats runs that were recorded on the simulated device. Host, memory and simulator are others, and
+the results must be the same. Users can extend the bench, or run it on a netlist that they built from the
+Verilog.
 """
 
 from streamgen.package.cosim.folder import run_bench, write_bench

@@ -1,4 +1,4 @@
-"""The folder `cocotb` of a package: a bench, runs to which it holds the kernel, and running it."""
+"""The folder `cocotb` of a package: write the bench and the recorded runs, and run the bench."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from streamgen.runtime.simulator import OnSimulator
 from streamgen.text.stored import MODEL, read_text
 
 BENCH = "cocotb"
-"""The folder in that of a kernel."""
+"""Folder of the bench, inside the folder of a kernel."""
 _MODULE = "kernel_bench"
 
 
@@ -33,23 +33,25 @@ def write_bench(
     progress: Progress | None = None,
     new_tokens: int = 3,
 ) -> tuple[Path, ...]:
-    """Write the bench of each kernel of a package into its folder `cocotb`; returns them.
+    """Write the bench of each kernel of a package into its folder `cocotb`, and return these folders.
 
-    inputs: what is run, by default random tokens of this seed, one more than a run takes; for a language
-    model the ids of a prompt, which is continued by so many new tokens.
+    inputs: the arrays that are run; for a language model, one array of the ids [tokens] of a prompt. By
+    default, random tokens of this seed, one more than a run takes. new_tokens: number of tokens by which a
+    language model continues the prompt.
 
-    ValueError for a folder without a package or inputs that do not fit, FileExistsError where a bench is
-    already, OSError when it cannot be written; what the simulated device raises.
+    Raises ValueError for a folder without a package and for inputs that do not fit, FileExistsError if a
+    bench already exists, OSError if a file cannot be written, and all errors of the simulated device.
     """
     place = Path(package).resolve()
     kernels = packaged(place)
     for folder, _ in kernels:
         if (folder / BENCH).exists():
-            raise FileExistsError(f"{folder / BENCH} exists; remove it, or edit what is there")
+            raise FileExistsError(f"{folder / BENCH} already exists; remove it to write a new bench")
     models = Card.read(place).models
     if inputs is not None and len(models) > 1:
         raise ValueError(
-            f"{place} holds several models ({', '.join(models)}), which take inputs of their own"
+            f"{place} holds several models ({', '.join(models)}), and each takes its own inputs: leave out "
+            "the inputs, or package one model"
         )
     recorded = [
         runs for model in models for runs in _recorded(place / model, inputs, seed, progress, new_tokens)
@@ -62,17 +64,18 @@ def write_bench(
 def run_bench(
     package: str | Path, simulator: Simulator = "verilator", seed: int = 0, test: str | None = None
 ) -> dict[Path, int]:
-    """Run the benches of a package by cocotb's runner; returns how many tests have passed, by folder. seed:
-    of the stalls. test: a regular expression, to run some of them.
+    """Run the benches of a package with cocotb's runner, and return the number of passed tests by folder.
 
-    ValueError where no bench is written, MissingToolError without the simulator, DeviceError when it does not
-    take the Verilog or a test fails, with what was printed.
+    seed: seed of the stalls. test: a regular expression; only tests with a matching name are run.
+
+    Raises ValueError if there is no bench, MissingToolError without the simulator, and DeviceError, with the
+    output of the simulator, if the simulator rejects the Verilog or a test fails.
     """
     passed = {}
     for folder, manifest in packaged(Path(package).resolve()):
         place = folder / BENCH
         if not (place / f"{_MODULE}.py").is_file():
-            raise ValueError(f"{place} holds no bench; `streamgen cocotb` writes one")
+            raise ValueError(f"{place} has no bench; `streamgen cocotb` writes one")
         sources = [folder / name for name in manifest.verilog_files]
         work = place / "build" / simulator
         runner = built(simulator, sources, manifest.top, work)
@@ -116,7 +119,7 @@ def _random(info: Buffer, tokens: int, random: np.random.Generator) -> np.ndarra
 
 def _ids(inputs: Sequence[np.ndarray]) -> np.ndarray:
     if len(inputs) != 1 or inputs[0].ndim != 1:
-        raise ValueError("a language model is run on one array of ids [tokens]")
+        raise ValueError("a language model takes one input, an array of ids [tokens]")
     return inputs[0]
 
 
@@ -140,6 +143,6 @@ def _makefile(manifest: Manifest) -> str:
         "COCOTB_HDL_TIMEUNIT": "1ns",
         "COCOTB_HDL_TIMEPRECISION": "1ps",
     }
-    lines = ["# The bench in kernel_bench.py, by cocotb's own makefiles.", "export SEED PATIENCE"]
+    lines = ["# Runs the bench in kernel_bench.py with cocotb's makefiles.", "export SEED PATIENCE"]
     lines += [f"{name} ?= {value}" for name, value in settings.items()]
     return "\n".join([*lines, "include $(shell cocotb-config --makefiles)/Makefile.sim"]) + "\n"

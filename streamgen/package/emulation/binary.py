@@ -1,8 +1,8 @@
-"""Xclbins for XRT's hardware emulation: what is linked, and built simulators in the place of a bitstream.
+"""Xclbins for XRT's hardware emulation: the tables of a linked card, with built simulators as the bitstream.
 
-XRT unpacks the bitstream, a zip, and runs `behav_waveform/xsim/simulate.sh` in it. It holds card.json, and of
-each kernel the manifest and the simulator's library, so the device process compiles nothing. A host whose
-device is lost waits for ever in XRT: the script ends it.
+The bitstream is a zip. XRT unpacks it and runs its `behav_waveform/xsim/simulate.sh`. The zip holds card.json
+and, for each kernel, the manifest and the library of the simulator, so the device process compiles nothing. A
+host program whose device is lost would wait in XRT for ever, so the script ends the host program.
 """
 
 import io
@@ -32,14 +32,16 @@ from streamgen.runtime.xclbin import (
 from streamgen.runtime.xrt import EMULATION
 
 BASE, REGISTERS = 0x1800000, 0x10000
-"""Where the registers of the first kernel begin, and bytes from there to those of the next."""
+"""Address of the registers of the first kernel, and bytes from there to the registers of the next kernel."""
 LIBRARY = "device.so"
 _PLACE = "behav_waveform/xsim"
 
 
 def emulated(folder: str | Path, progress: Progress | None = None) -> Path:
-    """Write the xclbin of a package; returns it. The simulators come from the cache or are built. ValueError
-    for a folder without a package; what `streamgen.runtime.verilator.build` raises."""
+    """Write the xclbin of a package and return its path. Simulators that are not in the cache are built.
+
+    Raises ValueError for a folder without a package, and all errors of `streamgen.runtime.verilator.build`.
+    """
     place = Path(folder).resolve()
     card, kernels = Card.read(place), packaged(place)
     libraries = []
@@ -56,8 +58,8 @@ def emulated(folder: str | Path, progress: Progress | None = None) -> Path:
 
 
 def emulation_xclbin(card: Card, manifests: Sequence[Manifest], libraries: Sequence[bytes]) -> bytes:
-    """The bytes of the file. manifests, libraries: of the kernels of the card, in order; a library is the
-    simulator of the design."""
+    """The bytes of the file. manifests, libraries: for each kernel of the card, in order, the manifest and
+    the shared library of the simulator."""
     board = manifests[0].board
     banks = [(f"HBM[{i}]", i * board.channel_bytes, board.channel_bytes) for i in range(board.channels)]
     memory = bank_table(banks, {bank for kernel in card.kernels for bank in kernel.banks.values()})
@@ -94,14 +96,15 @@ def _bitstream(card: Card, manifests: Sequence[Manifest], libraries: Sequence[by
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data, rights in files:
-            info = zipfile.ZipInfo(f"{_PLACE}/{name}")  # of no date: the same design gives the same bytes
+            info = zipfile.ZipInfo(f"{_PLACE}/{name}")  # no date: the same design gives the same bytes
             info.external_attr, info.compress_type = (0o100000 | rights) << 16, zipfile.ZIP_DEFLATED
             archive.writestr(info, data)
     return content.getvalue()
 
 
 def _metadata(card: Card, manifests: Sequence[Manifest]) -> bytes:
-    """What the linker makes of each kernel.xml: ports, arguments and the instance right below the kernel."""
+    """The metadata that the linker makes from each kernel.xml: ports, arguments and the instance lie directly
+    below the kernel."""
     board = manifests[0].board
     project = Element("project", name=card.name)
     platform = SubElement(project, "platform", vendor="xilinx", boardid=board.name, name="emulation")

@@ -1,4 +1,4 @@
-"""Where XRT is on this machine, and the settings under which it emulates a card."""
+"""Find XRT on this machine, and set the environment in which it emulates a card."""
 
 import os
 import shutil
@@ -10,12 +10,10 @@ from pathlib import Path
 from streamgen.base.errors import MissingToolError
 
 DEVICE_LOG = "device.log"
-"""What the device process complains of, in the folder of a run."""
+"""File in the folder of a run with the errors of the device process."""
 _LIBRARY = "libxrt_hwemu.so.2"
-_PACKET, _PAD = (
-    65_536,
-    70_000,
-)  # XRT 2.13 corrupts its heap when a message is larger than the largest before it
+# XRT 2.13 corrupts its heap if a message is larger than the largest message before it.
+_PACKET, _PAD = 65_536, 70_000
 _MISSING = (
     "XRT's hardware emulation is not installed: `apt-get install libxrt1 unzip`, or `make xrt` in a clone of "
     "streamgen"
@@ -24,14 +22,15 @@ _MISSING = (
 
 @dataclass(frozen=True)
 class Xrt:
-    """libraries: the folder that holds XRT's. programs: one with `unzip`, where PATH has none."""
+    """XRT on this machine. libraries: the folder of its libraries. programs: a folder with `unzip`, if PATH
+    has none."""
 
     libraries: Path
     programs: Path | None = None
 
     def environment(self, place: Path, card: str) -> dict[str, str]:
-        """The environment of a host program. place: an empty folder for what XRT writes, which lives as long
-        as the program. card: the platform's name."""
+        """The environment of a host program. place: an empty folder for the files of XRT; it must live as
+        long as the program. card: name of the platform."""
         root, config = place / "xrt", place / "xrt.ini"
         root.mkdir()
         (root / "lib").symlink_to(self.libraries)
@@ -70,7 +69,8 @@ _EMCONFIG = """{
 
 
 def find_xrt() -> Xrt:
-    """XRT of the machine, or of `make xrt`. MissingToolError without it, or its `unzip`."""
+    """XRT as installed on the machine or by `make xrt`. Raises MissingToolError if XRT or `unzip`, which it
+    runs, is missing."""
     for libraries in _places():
         if (libraries / _LIBRARY).exists():
             break

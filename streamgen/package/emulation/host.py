@@ -1,4 +1,4 @@
-"""Host programs on the emulated card."""
+"""Run host programs on an emulated card."""
 
 import signal
 import subprocess
@@ -17,17 +17,18 @@ from streamgen.platform.boards import DEFAULT_BOARD, shell_of
 def emulate(
     folder: str | Path, script: Sequence[str], xrt: Xrt | None = None, progress: Progress | None = None
 ) -> int:
-    """Run a host program in Python on the real XRT, whose card is the simulator of a package; returns its
-    exit code. script: the file and its arguments. xrt: by default that of `find_xrt`.
+    """Run a host program in Python on the real XRT, with the simulator of a package as its card, and return
+    the exit code. script: the file of the program and its arguments. xrt: by default the result of
+    `find_xrt`.
 
-    MissingToolError without XRT, what `emulated` raises, and DeviceError when the device process ends, which
-    ends the program with it.
+    Raises MissingToolError without XRT, all errors of `emulated`, and DeviceError if the device process ends
+    early, which also ends the program.
     """
-    found = xrt or find_xrt()
+    xrt = xrt or find_xrt()
     emulated(folder, progress)
     with tempfile.TemporaryDirectory(prefix="streamgen-xrt-") as place:
-        environment = found.environment(Path(place), shell_of(DEFAULT_BOARD).platform)
-        # XRT signals its whole process group when it crashes, hence one of its own.
+        environment = xrt.environment(Path(place), shell_of(DEFAULT_BOARD).platform)
+        # XRT signals its whole process group when it crashes, so it gets its own group.
         code = subprocess.run(
             [sys.executable, *script], env=environment, start_new_session=True, check=False
         ).returncode
@@ -35,6 +36,6 @@ def emulate(
             log = Path(place, DEVICE_LOG)
             lines = log.read_text().strip().splitlines() if log.exists() else []
             raise DeviceError(
-                f"the emulated card was lost in a run: {lines[-1] if lines else 'it was ended'}"
+                f"the emulated card was lost in a run: {lines[-1] if lines else 'its process was ended'}"
             )
         return code

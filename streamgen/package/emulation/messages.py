@@ -1,8 +1,8 @@
 """The messages between XRT and an emulated device, in the wire format of protocol buffers.
 
-Requests and replies are flat records of numbers and bytes: varints and lengths are all that is needed. The
-packet around a request is `<fixed64 size> <fixed32 call>`, around a reply `<fixed64 size>`; calls have the
-numbers of XRT's public header xcl_macros.h.
+Requests and replies are flat records of numbers and bytes, so varints and lengths are all that they need. A
+request is preceded by `<fixed64 size> <fixed32 call>`, a reply by `<fixed64 size>`. The numbers of the calls
+are those of XRT's public header xcl_macros.h.
 """
 
 import socket
@@ -16,7 +16,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class Call(IntEnum):
-    """What XRT asks of a device."""
+    """The calls of XRT that a device answers."""
 
     CLOSE = 1
     ALLOCATE = 4
@@ -32,7 +32,7 @@ class Call(IntEnum):
 
 
 def encoded(fields: Mapping[int, Value]) -> bytes:
-    """A record from its fields by number: integers as varints, bytes with their length."""
+    """Encode the fields of a record, given by number: integers as varints, bytes with their length."""
     parts = []
     for number, value in fields.items():
         kind = _VARINT if isinstance(value, int) else _BYTES
@@ -42,24 +42,26 @@ def encoded(fields: Mapping[int, Value]) -> bytes:
 
 
 def decoded(record: bytes) -> dict[int, Value]:
-    """The fields of a record by number; of several with one number the last. ValueError when it is none."""
+    """The fields of a record by number; if several have the same number, the last one. Raises ValueError for
+    bytes that are not a record."""
     return dict(_fields(record))
 
 
 def receive(connection: socket.socket) -> tuple[int, bytes] | None:
-    """The next request, its call and its record; None when the other side has gone."""
+    """Receive a request: its call and its record; None if the other side has closed the connection. Raises
+    ValueError for bytes that are not a packet of XRT."""
     packet = _exactly(connection, _REQUEST.size)
     if packet is None:
         return None
     first, size, second, call = _REQUEST.unpack(packet)
     if (first, second) != (1 << 3 | _FIXED64, 2 << 3 | _FIXED32):
-        raise ValueError(f"no packet of XRT: {packet.hex()}")
+        raise ValueError(f"these bytes are not a packet of XRT: {packet.hex()}")
     record = _exactly(connection, size)
     return None if record is None else (call, record)
 
 
 def send(connection: socket.socket, record: bytes) -> None:
-    """Reply."""
+    """Send the record of a reply."""
     connection.sendall(_REPLY.pack(1 << 3 | _FIXED64, len(record)) + record)
 
 
@@ -80,12 +82,12 @@ def _fields(record: bytes) -> Iterator[tuple[int, Value]]:
                 yield tag >> 3, int.from_bytes(_slice(record, place, size), "little")
                 place += size
             case kind:
-                raise ValueError(f"a field of wire type {kind}")
+                raise ValueError(f"a field has wire type {kind}; 0, 1, 2 and 5 are allowed")
 
 
 def _slice(record: bytes, place: int, size: int) -> bytes:
     if place + size > len(record):
-        raise ValueError(f"a field of {size} bytes; {len(record) - place} are left")
+        raise ValueError(f"a field has {size} bytes, but only {len(record) - place} bytes are left")
     return record[place : place + size]
 
 
@@ -96,7 +98,7 @@ def _number(record: bytes, place: int) -> tuple[int, int]:
         value, shift, place = value | (byte & 0x7F) << shift, shift + 7, place + 1
         if byte < 0x80:
             return value, place
-    raise ValueError("a number that does not end")
+    raise ValueError("the record ends inside a number")
 
 
 def _varint(value: int) -> bytes:

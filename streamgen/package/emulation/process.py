@@ -1,9 +1,9 @@
 """The device process that XRT starts in the unpacked bitstream: `-m streamgen.package.emulation.process`.
 
-It answers XRT's requests with the kernels of a simulated card until XRT closes it or goes away. Time passes
-while the host polls a run, for all that are under way; memory is where the host allocates it, in the banks of
-the card. The file that STREAMGEN_RUNS names gets a line for each run: the kernel, and from which cycle to
-which it has worked, in those of the card.
+The process answers XRT's requests with the kernels of a simulated card until XRT closes the device or the
+connection. Simulated time passes while the host polls a run, for all runs under way. The host chooses the
+addresses of buffers in the banks of the card. If STREAMGEN_RUNS names a file, each run appends a line to it:
+the kernel, and the first and the last cycle of the run, in cycles of the card.
 """
 
 import os
@@ -34,12 +34,12 @@ from streamgen.runtime.simulator import (
 )
 
 RUNS = "STREAMGEN_RUNS"
-PATIENCE = 60.0  # seconds for XRT to listen
-POLL_CYCLES = 1 << 10  # that pass while the host reads the control register once
+PATIENCE = 60.0  # seconds to wait until XRT listens
+POLL_CYCLES = 1 << 10  # cycles that pass each time the host reads the control register
 
 
 class EmulatedKernel:
-    """A kernel of the card. banks: that of each of its buffers. log: gets a line for each run."""
+    """A kernel of the card. banks: the bank of each of its buffers. log: file for a line about each run."""
 
     def __init__(self, device: SimulatedDevice, banks: Mapping[str, int], log: Path | None = None) -> None:
         self.device, self._log, self._running, self._start = device, log, False, 0
@@ -47,21 +47,21 @@ class EmulatedKernel:
         self._reach = {(channels[name], bank) for name, bank in banks.items()}
 
     def attach(self, region: Region) -> None:
-        """Those masters reach a region that are connected to its bank."""
+        """Give a region of memory to the masters that are connected to its bank."""
         bank = region.address // self.device.card.banks.size
         for channel, own in self._reach:
             if own == bank:
                 self.device.attach(channel, region)
 
     def detach(self, region: Region) -> None:
-        """It is given back."""
+        """Take a region away from the masters that are connected to its bank."""
         bank = region.address // self.device.card.banks.size
         for channel, own in self._reach:
             if own == bank:
                 self.device.detach(channel, region)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Registers, word by word."""
+        """Write registers, word by word."""
         for place in range(0, len(data), 4):
             value = int.from_bytes(data[place : place + 4], "little")
             if offset + place == CONTROL and value & START:
@@ -69,7 +69,7 @@ class EmulatedKernel:
             self.device.write_register(offset + place, value)
 
     def read(self, offset: int, size: int, regions: Mapping[int, SimulatedBuffer]) -> bytes:
-        """The same; a run goes on while its state is read."""
+        """Read registers, word by word. A run proceeds when its control register is read."""
         polled = self._running and offset == CONTROL
         if polled:
             self.device.advance(POLL_CYCLES)
@@ -80,33 +80,34 @@ class EmulatedKernel:
         return b"".join(word.to_bytes(4, "little") for word in words)
 
     def _note(self, regions: Mapping[int, SimulatedBuffer]) -> None:
-        """What the run that has ended says of its cycles."""
+        """Append the cycles of the run that has just ended to the log."""
         if self._log is None:
             return
         manifest = self.device.manifest
         (status,) = (info for info in manifest.buffers if info.role == "status")
-        (offset,) = (one.offset for one in manifest.arguments if one.name == status.name)
+        (offset,) = (argument.offset for argument in manifest.arguments if argument.name == status.name)
         low, high = (self.device.read_register(offset + place) for place in (0, 4))
         address = high << 32 | low
         if (buffer := regions.get(address)) is None:
             return
         try:
             block = StatusBlock.unpack(buffer.read(manifest.status_bytes), len(manifest.counters))
-        except ValueError:  # a reset leaves none
+        except ValueError:  # a reset writes no status block
             return
         with self._log.open("a") as file:
             file.write(f"{manifest.top} {self._start} {self._start + block.cycles}\n")
 
 
 class EmulatedCard:
-    """What XRT asks of a device, done by a simulated card. kernels: in the order of their registers."""
+    """Answers XRT's requests with a simulated card. kernels: in the order of their registers."""
 
     def __init__(self, card: SimulatedCard, kernels: Sequence[EmulatedKernel]) -> None:
         self._card, self._kernels = card, kernels
         self._regions: dict[int, SimulatedBuffer] = {}
 
     def answer(self, call: int, request: dict[int, Value]) -> dict[int, Value]:
-        """The reply to a request, both by the numbers of their fields."""
+        """Reply to a request. Request and reply hold fields by number. Raises DeviceError for an unknown call
+        or an address without a register or buffer."""
         number = {key: value for key, value in request.items() if isinstance(value, int)}
         match call:
             case Call.ALLOCATE:
@@ -142,7 +143,7 @@ class EmulatedCard:
                 return {}
             case Call.ENVIRONMENT | Call.SET_UP | Call.CLOSE:
                 return {1: 1}
-        raise DeviceError(f"XRT asks for call {call}, which is not known here")
+        raise DeviceError(f"XRT made the unknown call {call}")
 
     def _register(self, address: int) -> tuple[EmulatedKernel, int]:
         number, offset = divmod(address - BASE, REGISTERS)
@@ -165,11 +166,12 @@ class EmulatedCard:
         for region in self._regions.values():
             if region.address <= address and address + size <= region.address + region.size:
                 return region
-        raise DeviceError(f"no buffer holds {size} bytes at {address:#x}")
+        raise DeviceError(f"no buffer has {size} bytes at {address:#x}")
 
 
 def serve(connection: socket.socket, card: EmulatedCard) -> None:
-    """Answer until XRT closes the device. DeviceError and ValueError for what cannot be answered."""
+    """Answer requests until XRT closes the device. Raises DeviceError and ValueError for a request that
+    cannot be answered."""
     while (request := receive(connection)) is not None:
         call, record = request
         send(connection, encoded(card.answer(call, decoded(record))))
@@ -178,7 +180,7 @@ def serve(connection: socket.socket, card: EmulatedCard) -> None:
 
 
 def main() -> None:
-    """Answer the XRT whose socket the environment names."""
+    """Answer requests on the socket that the environment variable EMULATION_SOCKETID names."""
     linked = Card.read(Path())
     manifests = [Manifest.from_json(Path(kernel.name, MANIFEST).read_text()) for kernel in linked.kernels]
     card, log = SimulatedCard(manifests[0].board), os.environ.get(RUNS)
@@ -193,7 +195,7 @@ def main() -> None:
 
 
 def _connected() -> socket.socket:
-    """A connection to XRT, which may not listen yet."""
+    """Connect to XRT, and wait until it listens."""
     path = Path(tempfile.gettempdir(), os.environ.get("USER", ""), os.environ["EMULATION_SOCKETID"])
     until = time.monotonic() + PATIENCE
     while True:

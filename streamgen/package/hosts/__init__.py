@@ -1,1 +1,1 @@
-"""Host programs, shipped in packages as they are: scripts that need streamgen, XRT and their folder."""
+"""Host programs, copied into packages unchanged: scripts that need streamgen, XRT and their folder."""

@@ -2,7 +2,7 @@
 
     python host.py MODEL --help
 
-Each model has its own program in its folder. One process can open several models. They share the board, and
+Each model has its own program in its folder. One process can open several models. They share the board and
 take turns on it.
 """
 

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 @click.command()
 @click.option("--prompt", help="Text to continue.")
 @click.option("--chat", is_flag=True, help="Send the prompt as a message, in the chat template of the model.")
-@click.option("--ids", help="Token ids instead of a text, separated by spaces. The result is ids, too.")
+@click.option("--ids", help="Token ids instead of a text, separated by spaces. The result is token ids, too.")
 @click.option("--max-new-tokens", default=32, show_default=True, help="Largest number of tokens to write.")
 @click.option(
     "--temperature",
@@ -59,15 +59,15 @@ def main(
         stop = frozenset() if tokenizer is None else tokenizer.ends
         with Execution(HERE, on_board(board)) as execution:
             device = TextDevice(execution, text.vocabulary, config["context"])
-            found = device.session().generate(given, max_new_tokens, sampler=sampler, stop=stop)
+            tokens = device.session().generate(given, max_new_tokens, sampler=sampler, stop=stop)
             stream = None if tokenizer is None else tokenizer.stream()
-            for one in found:
+            for token in tokens:
                 if stream is None:
-                    click.echo(f"{one} ", nl=False)
-                elif one not in stop:
-                    click.echo(stream.push(one), nl=False)
+                    click.echo(f"{token} ", nl=False)
+                elif token not in stop:
+                    click.echo(stream.push(token), nl=False)
             click.echo("" if stream is None else stream.finish())
-            cycles, clock = sum(one.cycles for one in device.passes), execution.manifest.clock_mhz
+            cycles, clock = sum(part.cycles for part in device.passes), execution.manifest.clock_mhz
             click.echo(f"{cycles} cycles, {cycles / clock / 1000:.1f} ms at {clock:g} MHz", err=True)
     except (StreamgenError, ValueError, TypeError, OSError) as error:
         raise click.ClickException(str(error)) from error

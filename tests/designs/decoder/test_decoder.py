@@ -223,7 +223,9 @@ def test_a_closed_device_has_lost_its_text(model: LanguageModel, expected: np.nd
     model.close()
     with pytest.raises(ValueError) as raised:
         lost.last_logits(IDS[3:5])
-    assert str(raised.value) == ("the device was closed after 3 tokens of this text; reset() begins it anew")
+    assert str(raised.value) == (
+        "the device was closed after 3 tokens of this text; reset() starts the text again"
+    )
     np.testing.assert_array_equal(kept.last_logits(IDS[2:5]), expected[4])
     lost.reset()
     np.testing.assert_array_equal(lost.last_logits(IDS[:4]), expected[3])
@@ -376,7 +378,7 @@ def test_a_flipped_bit_of_a_weight_is_seen(written: Path, expected: np.ndarray, 
             "model.json",
             None,
             ValueError,
-            "is the folder of a language model, but for its model.json; write it again",
+            "is the folder of a language model, but it has no model.json; write it again",
         ),
         ("model.json", b"{", ValueError, "model.json cannot be read"),
         ("model.json", b'{"config": {"no": 1}}', ValueError, "model.json cannot be read"),

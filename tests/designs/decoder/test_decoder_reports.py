@@ -174,7 +174,7 @@ def test_a_profile_of_other_tokens_is_refused(model: LanguageModel, monkeypatch:
         monkeypatch.setattr(Profiler, "observer", of_other_tokens)
         with pytest.raises(DeviceError) as raised:
             model.profile(IDS[:3])
-        assert str(raised.value) == "other tokens have passed than those of the graph"
+        assert str(raised.value) == "the tokens that passed are not those of the graph"
 
 
 def test_the_report_on_the_command_line(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +192,7 @@ def test_a_folder_of_another_version_is_refused(written: Path, tmp_path: Path) -
     with pytest.raises(ValueError) as raised:
         opened_model(folder, changed_files=True).report()
     assert str(raised.value) == (
-        f"{folder} is of a streamgen that builds other FIFOs; compile the model again"
+        f"{folder} was written by a version of streamgen that builds other FIFOs; compile the model again"
     )
 
 

@@ -108,12 +108,12 @@ def test_a_wrong_kernel_fails(
 @pytest.mark.slow
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cocotb", str(tmp_path)]) == 2
-    assert "is no package: no card.json" in capsys.readouterr().err
+    assert "is not a package, since it has no card.json" in capsys.readouterr().err
     package = tiny().package(tmp_path / "card")
-    with pytest.raises(ValueError, match=r"card/cocotb holds no bench; `streamgen cocotb` writes one$"):
+    with pytest.raises(ValueError, match=r"card/cocotb has no bench; `streamgen cocotb` writes one$"):
         run_bench(package)
     (package / "cocotb").mkdir()
-    with pytest.raises(FileExistsError, match=r"card/cocotb exists; remove it, or edit what is there$"):
+    with pytest.raises(FileExistsError, match=r"card/cocotb already exists; remove it to write a new bench$"):
         write_bench(package)
     np.save(tmp_path / "x.npy", values(1, 40))
     assert cli.main(["cocotb", str(package), "-i", str(tmp_path / "x.npy")]) == 2

@@ -49,7 +49,11 @@ def hangs(group: Execution, x: np.ndarray) -> None:
     spoilt = replace(section, descriptors=section.descriptors[1:])
     group.manifest = replace(manifest, program=replace(manifest.program, sections=(spoilt,)))
     group.patience = 5_000
-    refused(DeviceTimeoutError, "no token and no beat moved any more; memory at work: ", lambda: group.run(x))
+    refused(
+        DeviceTimeoutError,
+        "no token and no beat moved any more; memory ports at work: ",
+        lambda: group.run(x),
+    )
     refused(DeviceTimeoutError, " tokens", lambda: group.run(x))
     group.manifest, group.patience = manifest, patience
 

@@ -48,7 +48,7 @@ def test_packets():
         send(two, b"defg")
         assert one.recv(100) == b"\x09" + struct.pack("<Q", 4) + b"defg"
         one.sendall(b"x" * 14)
-        with pytest.raises(ValueError, match="no packet of XRT"):
+        with pytest.raises(ValueError, match="not a packet of XRT"):
             receive(two)
         one.close()
         assert receive(two) is None

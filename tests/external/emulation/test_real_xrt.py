@@ -102,10 +102,14 @@ def test_several_kernels(
 
 
 def test_what_is_no_package(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is no package: no card\.json; `streamgen package` writes one"):
+    with pytest.raises(
+        ValueError, match=r"is not a package, since it has no card\.json; `streamgen package` writes one"
+    ):
         emulated(tmp_path)
     folder = tiny().write(tmp_path / "tiny")
-    with pytest.raises(ValueError, match=r"is no package: no card\.json; `streamgen package` writes one"):
+    with pytest.raises(
+        ValueError, match=r"is not a package, since it has no card\.json; `streamgen package` writes one"
+    ):
         emulate(folder, ["host.py"], Xrt(tmp_path))
     assert not (folder / "emulation").exists()
     assert cli.main(["emulate", str(folder), str(tmp_path / "none.py")]) == 2
@@ -118,7 +122,7 @@ def test_a_card_is_no_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[st
         tiny().run(x, device=on_board(), probe=True)
     with pytest.raises(ValueError, match="a card has its own memory"):
         tiny().run(x, device=on_board(), memory=MemoryModel(delays=1))
-    with pytest.raises(ValueError, match="the index of a board is -1; 0 is the first"):
+    with pytest.raises(ValueError, match="the index of a board is -1; it must be 0 or more"):
         on_board(-1)
     folder = tiny().write(tmp_path / "tiny")
     assert cli.main(["simulate", str(folder), "--xclbin", str(tmp_path / "none.xclbin")]) == 2

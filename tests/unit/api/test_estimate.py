@@ -1,4 +1,4 @@
-"""Estimates: the resources that compile promises, the cycles that it predicts, from shapes alone."""
+"""Estimates: the resources of the compiled model and its predicted cycles, from shapes alone."""
 
 import json
 import re
@@ -39,20 +39,20 @@ def _config(folder: Path, **changes: Any) -> Path:
 
 @pytest.mark.slow
 def test_figures_are_those_of_the_compiled_model() -> None:
-    compiled, found = tiny_accelerator(), streamgen.estimate(tiny_decoder(), None, TINY, prompts=(1, 4, 9))
-    (group,), (estimated,) = compiled.report().groups, found.groups
+    compiled, estimate = tiny_accelerator(), streamgen.estimate(tiny_decoder(), None, TINY, prompts=(1, 4, 9))
+    (group,), (estimated,) = compiled.report().groups, estimate.groups
     assert estimated.resources == group.resources
     assert (estimated.multipliers, estimated.choices) == (group.multipliers, group.choices)
-    assert found.memory == compiled.report().memory
-    assert [one.position for one in found.passes] == [0, 36, 71, 0]
-    for one in found.passes:
-        assert one.cycles == compiled.predict(one.tokens, one.position, BEST)
-        assert all(phase.cycles >= 0 and phase.limit for phase in one.phases)
-    assert found.first_tokens == {n: compiled.predict(n, 0, BEST) for n in (1, 4, 9)}
-    (first,) = (one for one in found.passes if (one.tokens, one.position) == (1, 0))
+    assert estimate.memory == compiled.report().memory
+    assert [run.position for run in estimate.passes] == [0, 36, 71, 0]
+    for run in estimate.passes:
+        assert run.cycles == compiled.predict(run.tokens, run.position, BEST)
+        assert all(phase.cycles >= 0 and phase.limit for phase in run.phases)
+    assert estimate.first_tokens == {n: compiled.predict(n, 0, BEST) for n in (1, 4, 9)}
+    (first,) = (run for run in estimate.passes if (run.tokens, run.position) == (1, 0))
     least = sum(max(phase.memory_cycles, phase.product_cycles) for phase in first.phases)
-    assert found.first_bounds[1] == round(least)
-    assert all(0 < found.first_bounds[n] <= found.first_tokens[n] for n in (1, 4, 9))
+    assert estimate.first_bounds[1] == round(least)
+    assert all(0 < estimate.first_bounds[n] <= estimate.first_tokens[n] for n in (1, 4, 9))
     by_channel: dict[int, dict[str, int]] = {}
     for buffer in compiled.manifest.buffers:
         roles = by_channel.setdefault(buffer.channel, {})
@@ -62,31 +62,33 @@ def test_figures_are_those_of_the_compiled_model() -> None:
 
 @pytest.mark.slow
 def test_phases_are_those_of_a_profile() -> None:
-    """Cycles of each phase beside those that a simulation counts."""
+    """The cycles of each phase are near those that a simulation counts."""
     compiled = tiny_accelerator()
     (seen,) = compiled.profile(np.arange(4)).passes
-    (*_, found) = streamgen.estimate(tiny_decoder(), None, TINY).passes
-    assert [phase.name for phase in found.phases] == [phase.name for phase in seen.phases]
-    for one, other in zip(found.phases, seen.phases, strict=True):
-        assert one.walks == other.walks
-        if not one.name.startswith(("last", "logits")):  # the profiled pass writes logits, too
-            assert abs(one.cycles - other.cycles) <= 0.05 * seen.cycles, (one, other)
+    (*_, largest) = streamgen.estimate(tiny_decoder(), None, TINY).passes
+    assert [phase.name for phase in largest.phases] == [phase.name for phase in seen.phases]
+    for predicted, other in zip(largest.phases, seen.phases, strict=True):
+        assert predicted.walks == other.walks
+        if not predicted.name.startswith(("last", "logits")):  # the profiled pass writes logits, too
+            assert abs(predicted.cycles - other.cycles) <= 0.05 * seen.cycles, (predicted, other)
     compiled.close()
 
 
 @pytest.mark.slow
 def test_networks_have_no_positions() -> None:
     config = CompileConfig(max_tokens=2, multipliers=64, channels=1)
-    found = streamgen.estimate(TWO, torch.zeros(2, 40), config)
+    estimate = streamgen.estimate(TWO, torch.zeros(2, 40), config)
     compiled = streamgen.compile(TWO, torch.zeros(2, 40), config)
-    assert found.groups[0].resources == compiled.report().groups[0].resources
-    assert [(one.tokens, one.cycles) for one in found.passes] == [(n, compiled.predict(n)) for n in (1, 2)]
-    with pytest.raises(ValueError, match="positions and prompts are for language models; this model is none"):
+    assert estimate.groups[0].resources == compiled.report().groups[0].resources
+    assert [(run.tokens, run.cycles) for run in estimate.passes] == [(n, compiled.predict(n)) for n in (1, 2)]
+    with pytest.raises(
+        ValueError, match="positions and prompts are for language models, and this model is not"
+    ):
         streamgen.estimate(TWO, torch.zeros(2, 40), config, positions=(1,))
     with torch.device("meta"):
         bare = torch.nn.Sequential(torch.nn.Linear(40, 24), torch.nn.ReLU(), torch.nn.Linear(24, 8))
     again = streamgen.estimate(bare, torch.zeros(2, 40), config)
-    assert (again.groups, again.passes) == (found.groups, found.passes)
+    assert (again.groups, again.passes) == (estimate.groups, estimate.passes)
     assert all(parameter.is_meta for parameter in bare.parameters())  # the user's module is as it was
     bare.register_buffer("mask", torch.zeros(8, device="meta"))
     with pytest.raises(ValueError, match="buffer mask is on the meta device"):
@@ -95,26 +97,26 @@ def test_networks_have_no_positions() -> None:
 
 @pytest.mark.slow
 def test_a_config_is_enough(tmp_path: Path) -> None:
-    """The figures of a model with weights; layers are traced twice and repeated."""
+    """The figures equal those of a model with weights. Layers are traced twice and repeated."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = CompileConfig(max_tokens=4, context=32, channels=2, n_lanes=2, lanes=2)
-    found = streamgen.estimate(_config(tmp_path), None, config)
+    estimate = streamgen.estimate(_config(tmp_path), None, config)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path)).eval()
     graph, _ = import_any(model, None, 4, 32)
     shapes = shapes_of(tmp_path / "config.json", None, 4, 32)
     assert [o.form() for _, o in _ops(shapes)] == [o.form() for _, o in _ops(graph)]
     expected = streamgen.estimate(graph, None, config)
-    assert (found.groups, found.passes) == (expected.groups, expected.passes)
-    assert found.first_tokens == expected.first_tokens
+    assert (estimate.groups, estimate.passes) == (expected.groups, expected.passes)
+    assert estimate.first_tokens == expected.first_tokens
     (repeat,) = [o.op for o in shapes.operations if isinstance(o.op, Repeat)]
     assert len(repeat.layers) == 5 and repeat.period == 1
     weights = [op.weight for _, op in _ops(shapes) if isinstance(op, Linear)]
     assert all(isinstance(weight, np.ndarray) and is_uniform(weight) for weight in weights)
     with torch.device("meta"):
         bare = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path))
-    assert streamgen.estimate(bare, None, config).groups == found.groups
+    assert streamgen.estimate(bare, None, config).groups == estimate.groups
 
 
 def _ops(graph: Any) -> list[tuple[str, Any]]:
@@ -131,13 +133,13 @@ def test_layers_that_differ_are_all_traced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [0.5, -2.0, 0.0])
 def test_one_number_everywhere_is_quantised_as_any_weight(form: str, value: float) -> None:
     weight = np.broadcast_to(np.float32(value), (5, 72))
-    found, again = quantise(weight, form=form), quantise(weight, form=form)
+    uniform, again = quantise(weight, form=form), quantise(weight, form=form)
     expected = quantise(weight.copy(), form=form)
-    assert found is again and is_uniform(found.codes)
+    assert uniform is again and is_uniform(uniform.codes)
     for part in ("codes", "scale", "minimum", "row_scale"):
-        one, other = getattr(found, part), getattr(expected, part)
-        assert (one is None) == (other is None)
-        assert one is None or (one.dtype == other.dtype and np.array_equal(one, other))
+        own, other = getattr(uniform, part), getattr(expected, part)
+        assert (own is None) == (other is None)
+        assert own is None or (own.dtype == other.dtype and np.array_equal(own, other))
     with pytest.raises(ValueError, match="must be finite"):
         quantise(np.broadcast_to(np.float32(np.nan), (5, 72)), form=form)
 
@@ -170,8 +172,8 @@ def test_bad_requests() -> None:
 def test_several_models_from_several_kinds_of_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A GGUF file, a folder of safetensors, its config.json alone and a module: a line of the table for each;
-    the figures are those of each by itself, and of one model the same from all of its files."""
+    """A GGUF file, a folder of safetensors, its config.json alone, and a module give a line of the table
+    each. The figures equal those of separate estimates, and all files of one model give the same figures."""
     model, folder, file = llama(), tmp_path / "folder", tmp_path / "file.gguf"
     model.save_pretrained(folder)
     gguf_file(file, model, {})
@@ -192,15 +194,15 @@ def test_several_models_from_several_kinds_of_files(
             assert found[what] == several[0][what], (source, what)
 
 
-def _without_times(found: dict[str, Any]) -> dict[str, Any]:
-    return {**found, "seconds": sorted(found["seconds"])}
+def _without_times(values: dict[str, Any]) -> dict[str, Any]:
+    return {**values, "seconds": sorted(values["seconds"])}
 
 
 def test_what_is_printed_of_memory_and_time() -> None:
-    """Bytes of every channel by what they are, as the buffers of the design have them; time by stage."""
-    found = streamgen.estimate(tiny_decoder(), None, TINY)
-    (group,) = found.groups
-    text = found.text(width=110)
+    """The bytes of every channel by kind equal those of the design's buffers; time is given by stage."""
+    estimate = streamgen.estimate(tiny_decoder(), None, TINY)
+    (group,) = estimate.groups
+    text = estimate.text(width=110)
     (*_, head) = (line for line in text.splitlines() if line.split()[:1] == ["channel"])
     assert "weights" in head and "caches" in head and "% of 536,870,912" in head
     assert sorted(group.channels) == [0, 1]
@@ -208,10 +210,10 @@ def test_what_is_printed_of_memory_and_time() -> None:
         (row,) = (line for line in text.splitlines() if re.match(rf" ?{channel} +[\d,]+ ", line))
         assert f"{sum(by_role.values()):,}" in row and f"{by_role['weights']:,}" in row
     stages = ("import", "quantise", "explore", "schedule, bind, steer", "converters, place, size")
-    assert [*found.seconds] == [*stages, "resources", "predict"]
-    assert min(found.seconds.values()) >= 0 < sum(found.seconds.values())
+    assert [*estimate.seconds] == [*stages, "resources", "predict"]
+    assert min(estimate.seconds.values()) >= 0 < sum(estimate.seconds.values())
     (said,) = (line for line in text.replace("\n", " ").split("processor time: ")[1:])
-    assert [re.sub(r" [\d.]+ s$", "", part) for part in re.split(r"(?<= s), ", said)] == [*found.seconds]
+    assert [re.sub(r" [\d.]+ s$", "", part) for part in re.split(r"(?<= s), ", said)] == [*estimate.seconds]
 
 
 @pytest.mark.slow
@@ -233,13 +235,16 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("call", [streamgen.compile, streamgen.estimate])
 def test_state_in_what_is_no_language_model(call: Any) -> None:
-    """Behind every token there would be an answer, and passes of several would give that of the first."""
+    """Every token would need its own answer, but passes of several tokens would only give the answer of the
+    first."""
     graph = tiny_decoder()
-    (last,) = (one for one in graph.operations if isinstance(one.op, LastRow))
+    (last,) = (operation for operation in graph.operations if isinstance(operation.op, LastRow))
     operations = tuple(
-        replace(one, inputs=tuple(last.inputs[0] if name == "last" else name for name in one.inputs))
-        for one in graph.operations
-        if one is not last
+        replace(
+            operation, inputs=tuple(last.inputs[0] if name == "last" else name for name in operation.inputs)
+        )
+        for operation in graph.operations
+        if operation is not last
     )
     with pytest.raises(GraphError, match=r"must be a language model's: .* of the last row"):
         call(replace(graph, operations=operations), None, TINY)

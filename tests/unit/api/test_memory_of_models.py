@@ -1,4 +1,4 @@
-"""Language models that the memory of a board does not hold: one error, before there is hardware or a file."""
+"""Language models that are too large for the memory of a board: one error, before any hardware or file."""
 
 import sys
 from dataclasses import replace
@@ -23,7 +23,7 @@ SIZES = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither depths of FIFOs nor Verilog."""
+    """Fail if FIFO depths or Verilog are computed."""
     monkeypatch.setattr(program, "size_fifos", None)
     monkeypatch.setattr(sys.modules[streamgen.compile.__module__], "emit", None)
 
@@ -54,15 +54,15 @@ def test_a_table_of_embeddings_that_no_channel_holds() -> None:
 
 
 def test_a_table_that_is_to_have_24_bits() -> None:
-    found = _refused(random_decoder(**SIZES), 1 << 20, formats={"embedding": "f24"})
-    assert found[2:] == [
+    refusal = _refused(random_decoder(**SIZES), 1 << 20, formats={"embedding": "f24"})
+    assert refusal[2:] == [
         "embedding  f24     4,100          256  1,049,600    1,024",
         "What would help: formats={'embedding': 'w8'}",
     ]
 
 
 def test_tables_weights_and_caches_that_are_too_much_for_their_channels() -> None:
-    """The embeddings fit by themselves; a table says of each channel what it should hold."""
+    """The embeddings alone fit. A table shows the required bytes of each channel."""
     room = 600 << 10
     first, head, *rows, largest, advice = _refused(random_decoder(**SIZES, layers=4), room)
     assert first == f"'full' does not fit the memory of board 'small': a channel has {room:,} bytes"

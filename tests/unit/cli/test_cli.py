@@ -1,4 +1,4 @@
-"""The command line: what it prints, writes and returns; every error is a message and an exit code."""
+"""The command line: its output, files and exit codes. Every error is a message and an exit code."""
 
 import dataclasses
 import os
@@ -45,14 +45,14 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny accelerator, written; tests leave it as it is."""
+    """The tiny accelerator, written. Tests do not change it."""
     return tiny().write(tmp_path_factory.mktemp("tiny") / "written")
 
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs a command line in an empty folder that holds `models.py`: exit code, output, errors. A step that
-    takes long on a slow machine is not among the errors."""
+    """Runs a command line in an empty folder that holds `models.py`, and returns exit code, output and errors
+    without the progress of steps that take long on a slow machine."""
     monkeypatch.setattr(progress, "FIRST", 3600.0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -128,9 +128,9 @@ def test_random_integers_fill_their_format() -> None:
                itensor=f"itensor<1x32x{name}, iter_space: [64]*[1], iter_map: (d0)->(d0,0)>", tile_loop=0)
         for name in ("i4", "u3")
     ]  # fmt: skip
-    one, two = random_inputs(infos, 50, seed=0)
-    assert one.shape == two.shape == (50, 32)
-    assert (one.min(), one.max(), two.min(), two.max()) == (-8, 7, 0, 7)
+    first, second = random_inputs(infos, 50, seed=0)
+    assert first.shape == second.shape == (50, 32)
+    assert (first.min(), first.max(), second.min(), second.max()) == (-8, 7, 0, 7)
 
 
 def test_report(call: Call, folder: Path) -> None:
@@ -142,7 +142,8 @@ def test_report(call: Call, folder: Path) -> None:
 
 
 def test_wrong_weights(call: Call, tmp_path: Path) -> None:
-    """The run follows the file, and golden does not: the difference is an error, and the probe names it."""
+    """The run uses the changed file and golden does not. The difference is an error, and the probe
+    names it."""
     place = tiny().write(tmp_path / "spoilt")
     image = bytearray((place / "weights_0.bin").read_bytes())
     image[1] ^= 0x40
@@ -230,7 +231,7 @@ def test_debug_shows_the_traceback(call: Call) -> None:
 
 
 def test_interrupted(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while files are written leaves none of them; the empty line follows the ^C."""
+    """Ctrl-C while files are written leaves no file. The empty line follows the ^C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -253,7 +254,8 @@ def test_full_disk(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", [None, *cli.streamgen.commands])
 def test_help_fits_a_screen(call: Call, name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """80 columns and 36 lines. It shows the common options and says where the others are."""
+    """It has at most 80 columns and 36 lines, shows the common options, and names the option for the
+    others."""
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = call(*([name] if name else []), "--help")
     lines = out.splitlines()
@@ -267,7 +269,7 @@ def test_help_fits_a_screen(call: Call, name: str | None, monkeypatch: pytest.Mo
     options = {str(option.name): option for _, some in grouped(command) for option in some}
     assert {*common} <= options.keys()
     shown = {word for line in lines for word in re.findall(r"^  (?:-\w, )?(--[\w-]+)", line)}
-    assert shown == {max(options[one].opts, key=len) for one in common} | {"--help"}
+    assert shown == {max(options[parameter].opts, key=len) for parameter in common} | {"--help"}
     assert (lines[-1] == f"More options: streamgen {name} --help-all") == (len(options) > len(common))
 
 
@@ -276,24 +278,37 @@ def test_help_all_shows_every_option_once(call: Call, name: str) -> None:
     code, out, _ = call(name, "--help-all")
     assert code == 0
     shown = re.findall(r"^  (?:-\w, )?(--[\w-]+)", out, re.MULTILINE)
-    options = [one for one in cli.streamgen.commands[name].params if isinstance(one, click.Option)]
-    expected = [max(one.opts, key=len) for one in options if not one.hidden]
+    options = [option for option in cli.streamgen.commands[name].params if isinstance(option, click.Option)]
+    expected = [max(option.opts, key=len) for option in options if not option.hidden]
     assert len(shown) == len({*shown}) and {*shown} >= {"--help", "--help-all"}
-    missing = [one for one in expected if not re.search(rf"^  .*{one}\b", out, re.MULTILINE)]
+    missing = [option for option in expected if not re.search(rf"^  .*{option}\b", out, re.MULTILINE)]
     assert missing == [] and len(shown) == len(expected) + 2
 
 
 @pytest.mark.parametrize("name", cli.streamgen.commands)
 def test_help_speaks_of_options(call: Call, name: str) -> None:
-    """No module, class or value of Python, and no field in the place of its option."""
+    """It names no module, class or value of Python, and no field in place of its option."""
     fields = "|".join(field.name for field in dataclasses.fields(CompileConfig))
     for option in ("--help", "--help-all"):
         out = call(name, option)[1]
         assert re.findall(rf"streamgen\.\w+|CompileConfig|`(?:{fields})`|\bNone\b", out) == []
 
 
+def test_the_tables_of_help_name_commands_and_options() -> None:
+    """`--help` would fail for a name that no command has, and `--help-all` would drop it silently."""
+    assert COMMON.keys() <= cli.streamgen.commands.keys()
+    options = {option.name for command in cli.streamgen.commands.values() for option in command.params}
+    assert {name for group in GROUPS for name in group.names} <= options
+
+
+def test_a_wrong_name_among_the_common_options(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMON, "package", ("output", "nmae"))
+    with pytest.raises(KeyError, match="nmae"):
+        call("package", "--help")
+
+
 def test_every_field_is_an_option() -> None:
-    """All commands that compile have an option for each field, in a group of its own kind."""
+    """All commands that compile have an option for each field, in exactly one group."""
     fields = {field.name for field in dataclasses.fields(CompileConfig)}
     named = [name for group in GROUPS for name in group.names]
     assert len(named) == len({*named}) and fields <= {*named}
@@ -324,7 +339,7 @@ def test_options_reach_the_configuration(call: Call, monkeypatch: pytest.MonkeyP
 
 
 def test_as_a_program(folder: Path) -> None:
-    """Nothing but results when output is no terminal; a reader that goes away is no error to talk about."""
+    """Without a terminal, only results are printed. A reader that closes the output is not an error."""
     program = Path(sys.executable).with_name("streamgen")
     done = subprocess.run([program, "report", folder], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "") and "store_linear" in done.stdout
@@ -336,7 +351,7 @@ def test_as_a_program(folder: Path) -> None:
 
 
 def test_progress_on_a_terminal(folder: Path) -> None:
-    """Steps show on standard error when that is a terminal, and are gone at the end."""
+    """Steps show on standard error if it is a terminal, and are erased at the end."""
     import pty
 
     ours, theirs = pty.openpty()
@@ -360,13 +375,13 @@ def _read(terminal: int) -> bytes:
 
 
 def _examples() -> list[str]:
-    """Every command line that the documents and the help show."""
+    """Every command line in the documents and in the help."""
     root = Path(__file__).parents[3]
     documents = [root / "README.md", *sorted(root.glob("docs/guide/*.md")), root / "examples/mlp.py"]
     texts = [path.read_text() for path in documents]
     texts += [command.help or "" for command in (cli.streamgen, *cli.streamgen.commands.values())]
-    found = [re.split(r"\s{2,}", line.strip())[0] for text in texts for line in text.splitlines()]
-    return sorted({line for line in found if re.match(r"streamgen (compile|simulate|report) ", line)})
+    commands = [re.split(r"\s{2,}", line.strip())[0] for text in texts for line in text.splitlines()]
+    return sorted({line for line in commands if re.match(r"streamgen (compile|simulate|report) ", line)})
 
 
 @pytest.mark.parametrize("line", _examples())
@@ -379,7 +394,7 @@ def test_examples_are_command_lines(line: str, tmp_path: Path, monkeypatch: pyte
 
 
 def test_all_that_is_wrong_with_a_model(call: Call) -> None:
-    """Wherever --verbose stands, each call is named, with the line of the source that made it."""
+    """With --verbose at any place, each refused call is named with its source line."""
     short = call("report", "models:glu")[2]
     for arguments in (("--verbose", "report", "models:glu"), ("report", "models:glu", "--verbose")):
         code, out, err = call(*arguments)

@@ -1,4 +1,4 @@
-"""What can be known before work starts is said before it starts, in the options of the command line."""
+"""Errors that can be known before the work are raised before it, and name options of the command line."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ KNOWN = ", ".join(BOARDS)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkpoint with a tokenizer; whatever would be work is an error of the test."""
+    """A checkpoint with a tokenizer. Any real work fails the test."""
 
     def work(*_: object, **__: object) -> None:
         raise AssertionError("the work has begun")
@@ -87,9 +87,9 @@ def test_a_text(
     ("line", "message"),
     [
         ("generate model -p A",
-         "streamgen: simulation needs a C++ compiler and finds none: apt-get install g++"),
+         "streamgen: simulation needs a C++ compiler, and none is on PATH: apt-get install g++"),
         ("simulate code.py:model",
-         "streamgen: simulation needs a C++ compiler and finds none: apt-get install g++"),
+         "streamgen: simulation needs a C++ compiler, and none is on PATH: apt-get install g++"),
         ("generate model -p A --xclbin code.py", "streamgen: a board needs pyxrt or libxrt_coreutil.so.2: "
          "install XRT, then source /opt/xilinx/xrt/setup.sh"),
     ],
@@ -135,7 +135,8 @@ def test_arguments_are_named_as_options(line: str, text: str, said: str) -> None
 
 
 def test_rows_of_what_cannot_be_estimated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A line each, with the reason, and exit code 1 if there is nothing else; JSON has the same."""
+    """Each has a line with the reason. The exit code is 1 if there is no other line. JSON has the same
+    content."""
     given = ["estimate", "nowhere", "code.py:none", "--on", "u55c", "--on", "u280"]
     assert cli.main(given) == 1
     rows = [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines() if " 300 " in line]
@@ -145,8 +146,8 @@ def test_rows_of_what_cannot_be_estimated(folder: Path, capsys: pytest.CaptureFi
     assert rows[0][3].startswith("'nowhere' is not a folder, a GGUF file, a config.json or")
     assert rows[3][3] == "code.py has no function 'none'"
     assert cli.main([*given, "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found[3] == {
+    values = json.loads(capsys.readouterr().out)
+    assert values[3] == {
         "name": "code.py:none",
         "board": "u280",
         "clock_mhz": 300.0,

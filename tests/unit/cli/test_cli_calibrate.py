@@ -1,4 +1,5 @@
-"""`streamgen compile --calibrate`: a float checkpoint is rounded for a text; what cannot be is a message."""
+"""`streamgen compile --calibrate`: the weights of a float checkpoint are rounded for a text; errors are
+messages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_weights_are_rounded_for_the_text(call: Call, tmp_path: Path) -> None:
-    """Other codes than without; a budget gives some matmuls 8 bits."""
+    """The codes differ from those without a text. A budget of bits gives some matmuls 8 bits."""
     place = checkpoint(tmp_path / "small")
     text = "".join(chr(ord("!") + i) for i in np.random.default_rng(0).integers(0, 64, 300))
     Path("text.txt").write_text(text)

@@ -1,4 +1,4 @@
-"""`streamgen generate`: the text, the choice of tokens, what is printed of costs; errors are messages."""
+"""`streamgen generate`: the text, the choice of tokens, and the printed costs; errors are messages."""
 
 import json
 import re
@@ -32,15 +32,15 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny decoder, written; tests leave it as it is."""
+    """The tiny decoder, written. Tests do not change it."""
     return tiny_accelerator().write(tmp_path_factory.mktemp("tiny") / "written")
 
 
 @pytest.fixture(scope="module")
 def opened(folder: Path) -> Iterator[LanguageModel]:
-    found = opened_model(folder)
-    yield found
-    found.close()
+    opened_folder = opened_model(folder)
+    yield opened_folder
+    opened_folder.close()
 
 
 @pytest.fixture
@@ -51,15 +51,15 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def changed(folder: Path, place: Path, **notes: Any) -> Path:
     """A copy with other notes."""
     copy = Path(shutil.copytree(folder, place))
-    found = json.loads((copy / "model.json").read_text()) | notes
-    (copy / "model.json").write_text(json.dumps(found))
+    fields = json.loads((copy / "model.json").read_text()) | notes
+    (copy / "model.json").write_text(json.dumps(fields))
     return copy
 
 
 def costs(what: str, passes: list[Pass], model: LanguageModel) -> str:
-    """A line of costs: 300 MHz, and every channel moves 64 bytes in so many cycles of so many."""
-    tokens, cycles = sum(one.tokens for one in passes), sum(one.cycles for one in passes)
-    moved = sum(one.bytes or 0 for one in passes)
+    """A line of costs at 300 MHz, with the manifest's memory rate on every channel."""
+    tokens, cycles = sum(run.tokens for run in passes), sum(run.cycles for run in passes)
+    moved = sum(run.bytes or 0 for run in passes)
     memory = model.manifest.memory
     most = TINY.channels * 64 * cycles * memory.beats / memory.cycles
     return (
@@ -71,14 +71,14 @@ def costs(what: str, passes: list[Pass], model: LanguageModel) -> str:
 
 
 def test_greedy_text_and_costs(call: Call, folder: Path, opened: LanguageModel) -> None:
-    """The text is golden's; the figures are those of the same passes, counted once more."""
+    """The text equals golden. The figures equal those of the same passes, counted independently."""
     code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 5, "--compare")
     assert (code, err) == (0, "")
     device = opened.device()
     before = len(device.passes)
     list(opened.generate(PROMPT, 5))
     passes = device.passes[before:]
-    assert [one.tokens for one in passes] == [4, 2, 1, 1, 1, 1]
+    assert [run.tokens for run in passes] == [4, 2, 1, 1, 1, 1]
     assert out.splitlines() == [
         PROMPT + golden_text(5),
         costs("prompt", passes[:2], opened),
@@ -88,18 +88,18 @@ def test_greedy_text_and_costs(call: Call, folder: Path, opened: LanguageModel) 
 
 
 def test_costs_are_those_of_the_weights(call: Call, folder: Path) -> None:
-    """A pass reads all codes of the matmuls, and little that is not in the images; one pass has one line."""
+    """A pass reads the codes of all matmuls, and little more than the images. A single pass has one line."""
     code, out, err = call(folder, "--prompt", PROMPT[:4], "--max-new-tokens", 1)
     assert (code, err) == (0, "")
     _, line = out.splitlines()
-    found = re.fullmatch(
+    cost = re.fullmatch(
         r"prompt: 4 tokens in 1 pass, .* ([\d.]+) kB a token, (\d+)% of the memory limit", line
     )
-    assert found is not None and 0 < int(found[2]) < 100
+    assert cost is not None and 0 < int(cost[2]) < 100
     matmuls = {path: o.op.weight.size for path, o in tiny_decoder().walk() if isinstance(o.op, Linear)}
     head = matmuls.pop("logits")
     images = sum(file.stat().st_size for file in folder.glob("weights_*.bin"))
-    assert sum(matmuls.values()) / 2 + head < 4e3 * float(found[1]) < 1.2 * images
+    assert sum(matmuls.values()) / 2 + head < 4e3 * float(cost[1]) < 1.2 * images
 
 
 def test_weights_are_read_back(call: Call, folder: Path) -> None:
@@ -108,7 +108,7 @@ def test_weights_are_read_back(call: Call, folder: Path) -> None:
 
 
 def test_choice_among_tokens(call: Call, folder: Path) -> None:
-    """All of temperature, top_k, top_p and seed count, and a seed fixes the text."""
+    """temperature, top_k, top_p and seed all have an effect, and a seed fixes the text."""
     expected = golden_text(5, **CHOICE)
     for arguments, same in (
         ([*CHOSEN, "--compare"], True),
@@ -124,7 +124,7 @@ def test_choice_among_tokens(call: Call, folder: Path) -> None:
 
 
 def test_the_end_of_a_text(call: Call, folder: Path, tmp_path: Path) -> None:
-    """The tokenizer's end token ends it and is not printed."""
+    """The end token of the tokenizer ends the text and is not printed."""
     text = golden_text(8)
     end = WORDS.encode(text[3])[0]
     copy = Path(shutil.copytree(folder, tmp_path / "ends"))
@@ -137,14 +137,14 @@ def test_the_end_of_a_text(call: Call, folder: Path, tmp_path: Path) -> None:
 
 
 def test_an_answer(call: Call, folder: Path) -> None:
-    """The prompt is a message: here its template makes it the same text."""
+    """The prompt is a message. The template of the test gives the same text for it."""
     code, out, err = call(folder, "--prompt", PROMPT, "--max-new-tokens", 3, "--chat")
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == [PROMPT, golden_text(3)]
 
 
 def test_wrong_weights_are_seen(call: Call, folder: Path, tmp_path: Path) -> None:
-    """The text follows the file, and golden's does not."""
+    """The text follows the changed file, and golden does not."""
     copy = Path(shutil.copytree(folder, tmp_path / "spoilt"))
     for file in copy.glob("weights_*.bin"):
         image = np.fromfile(file, np.uint8)
@@ -163,7 +163,7 @@ def test_no_tokens(call: Call, folder: Path) -> None:
 def test_compiles_writes_and_opens_again(
     call: Call, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --output the folder is what the API writes; options of the configuration reach the compiler."""
+    """--output writes the same folder as the API, and options reach the compiler."""
     seen: list[tuple[object, CompileConfig | None]] = []
 
     def compiled(
@@ -193,7 +193,8 @@ def test_compiles_writes_and_opens_again(
 
 
 def checkpoint(folder: Path, tokens: int = 64) -> Path:
-    """The tiny decoder and its tokenizer, as transformers would write them. tokens: the model has 64."""
+    """The tiny decoder and its tokenizer, in the files of transformers. tokens: size of the vocabulary; the
+    model has 64."""
     decoder = tiny_decoder()
     layers = decoder.by_name["layers"].op.layers
     attention, table = layers[0].op("attention"), decoder.op("embedding").table
@@ -236,7 +237,7 @@ def checkpoint(folder: Path, tokens: int = 64) -> Path:
 def test_a_folder_of_safetensors_with_its_tokenizer(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The text is that of the same weights from elsewhere; it has no end of its own to stop at."""
+    """The text equals that of the same weights from another source. The model has no end token."""
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
     place = checkpoint(tmp_path / "small")
     code, out, err = call(place, "--prompt", PROMPT, "--max-new-tokens", 2, "--compare", *options)
@@ -248,7 +249,7 @@ def test_a_folder_of_safetensors_with_its_tokenizer(
 
 
 def test_a_tokenizer_of_another_model(call: Call, tmp_path: Path) -> None:
-    """One of the two files is of another model."""
+    """Model and tokenizer do not belong together."""
     options = ["--name=tiny", "--max-tokens=4", "--context=72", "--channels=2", "--n-lanes=2", "--lanes=2"]
     place = checkpoint(tmp_path / "foreign", 70)
     code, out, err = call(place, "--prompt", "A", *options)
@@ -257,7 +258,7 @@ def test_a_tokenizer_of_another_model(call: Call, tmp_path: Path) -> None:
 
 
 def gguf_file(path: Path, **fields: int) -> Path:
-    """A GGUF file of the architecture llama that says little of itself, with a tokenizer of three tokens."""
+    """A GGUF file of the architecture llama with few fields and a tokenizer of three tokens."""
     writer = gguf.GGUFWriter(path, "llama")
     for name, value in {
         "context_length": 96,
@@ -334,7 +335,7 @@ def gguf_file(path: Path, **fields: int) -> Path:
     ],
 )
 def test_errors(call: Call, folder: Path, tmp_path: Path, arguments: str, code: int, message: str) -> None:
-    """Told before anything runs."""
+    """All errors come before anything runs."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("no model")
     whole = gguf_file(tmp_path / "experts.gguf", expert_count=8).read_bytes()
@@ -359,12 +360,12 @@ def test_a_prompt_that_is_no_text(call: Call, folder: Path) -> None:
 def test_no_compiler(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    message = "streamgen: simulation needs a C++ compiler and finds none: apt-get install g++\n"
+    message = "streamgen: simulation needs a C++ compiler, and none is on PATH: apt-get install g++\n"
     assert call(folder, "--prompt", PROMPT) == (1, "", message)
 
 
 def test_interrupted(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in a pass: the text so far, and no traceback."""
+    """Ctrl-C in a pass prints the text so far, and no traceback."""
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -374,7 +375,7 @@ def test_interrupted(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_help_teaches(call: Call) -> None:
-    """Examples that parse."""
+    """The examples of the help are valid command lines."""
     code, out, _ = call("--help")
     assert code == 0 and "Examples:" in out
     command = cli.streamgen.commands["generate"]

@@ -1,4 +1,5 @@
-"""`streamgen generate`: who writes, where prompts come from, where texts end, and what stays on screen."""
+"""`streamgen generate`: devices that write, sources of prompts, ends of texts, and the output on a
+terminal."""
 
 import io
 import json
@@ -20,15 +21,15 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny decoder, written; tests leave it as it is."""
+    """The tiny decoder, written. Tests do not change it."""
     return tiny_accelerator().write(tmp_path_factory.mktemp("tiny") / "written")
 
 
 @pytest.fixture(scope="module")
 def opened(folder: Path) -> Iterator[LanguageModel]:
-    found = opened_model(folder)
-    yield found
-    found.close()
+    opened_folder = opened_model(folder)
+    yield opened_folder
+    opened_folder.close()
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_golden_writes_the_same_text_without_a_simulator(
 
 
 def test_prompts_from_elsewhere(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file, and standard input, by name or because nothing else is given; the last line end is left out."""
+    """Prompts come from a file or from standard input, by `-` or by default. The last line end is removed."""
     expected = (0, f"{PROMPT}{golden_text(3)}\n", "")
     Path("prompt.txt").write_text(f"{PROMPT}\n")
     rest = ("--max-new-tokens", 3, "--on", "golden")
@@ -66,42 +67,42 @@ def test_prompts_from_elsewhere(call: Call, folder: Path, monkeypatch: pytest.Mo
 
 
 def test_stop_texts(call: Call, folder: Path) -> None:
-    """The text ends before one of them, though it lies across tokens."""
+    """The text ends before a stop text, even if that spans several tokens."""
     text = golden_text(8)
     stop = text[2:4]
     for place in ("golden", "simulator"):
         arguments = ("--max-new-tokens", 8, "--stop", "nowhere", "--stop", stop, "--on", place, "--json")
         code, out, err = call(folder, "-p", PROMPT, *arguments)
-        found = json.loads(out)
-        assert (code, err, found["text"]) == (0, "", text[: text.index(stop)])
-        assert (found["ended"], found["on"]) == ("stop", place)
-        assert len(found["ids"]) == text.index(stop) + len(stop)
+        printed = json.loads(out)
+        assert (code, err, printed["text"]) == (0, "", text[: text.index(stop)])
+        assert (printed["ended"], printed["on"]) == ("stop", place)
+        assert len(printed["ids"]) == text.index(stop) + len(stop)
     model = tiny_accelerator()
     written = model.generate(PROMPT, 8, stop=[stop], golden=True)
     assert "".join(map(str, written)) == text[: text.index(stop)]
     with pytest.raises(ValueError) as caught:
         model.generate(WORDS.encode(PROMPT), 8, stop="A", golden=True)
-    assert str(caught.value) == "stop has the text 'A'; where the prompt is ids, give ids"
+    assert str(caught.value) == "stop has the text 'A'; for a prompt of ids, only ids are allowed"
 
 
 def test_json_and_quiet(call: Call, folder: Path, opened: LanguageModel) -> None:
     code, out, err = call(folder, "-p", PROMPT, "--max-new-tokens", 4, "--json", "--compare")
-    found = json.loads(out)
+    printed = json.loads(out)
     assert (code, err) == (0, "")
-    assert found.keys() == {"prompt", "text", "ids", "ended", "on", "costs"}
-    assert (found["prompt"], found["text"], found["ended"]) == (PROMPT, golden_text(4), "length")
-    assert WORDS.decode(found["ids"]) == golden_text(4)
+    assert printed.keys() == {"prompt", "text", "ids", "ended", "on", "costs"}
+    assert (printed["prompt"], printed["text"], printed["ended"]) == (PROMPT, golden_text(4), "length")
+    assert WORDS.decode(printed["ids"]) == golden_text(4)
     device = opened.device()
     before = len(device.passes)
     list(opened.generate(PROMPT, 4))
     passes = device.passes[before:]
-    assert [part["cycles"] for part in found["costs"]] == [
-        sum(one.cycles for one in passes[:2]),
-        sum(one.cycles for one in passes[2:]),
+    assert [part["cycles"] for part in printed["costs"]] == [
+        sum(run.cycles for run in passes[:2]),
+        sum(run.cycles for run in passes[2:]),
     ]
-    assert [part["bytes"] for part in found["costs"]] == [
-        sum(one.bytes or 0 for one in passes[:2]),
-        sum(one.bytes or 0 for one in passes[2:]),
+    assert [part["bytes"] for part in printed["costs"]] == [
+        sum(run.bytes or 0 for run in passes[:2]),
+        sum(run.bytes or 0 for run in passes[2:]),
     ]
     assert call(folder, "-p", PROMPT, "--max-new-tokens", 4, "--quiet") == (0, f"{golden_text(4)}\n", "")
 
@@ -109,7 +110,8 @@ def test_json_and_quiet(call: Call, folder: Path, opened: LanguageModel) -> None
 def test_how_long_it_will_take(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The predicted cycles, by the rate of the last text: unknown at first, then remembered."""
+    """The duration is the predicted cycles at the rate of the last text; it is unknown at first, then
+    remembered."""
     known: dict[str, float] = {}
     monkeypatch.setattr("streamgen.cli.texts.remembered", known.get)
     monkeypatch.setattr("streamgen.cli.texts.remember", known.__setitem__)
@@ -133,7 +135,7 @@ def test_how_long_it_will_take(
 @pytest.mark.parametrize("place", ["golden", "simulator"])
 @pytest.mark.parametrize("columns, rows", [(100, 24), (30, 6)])
 def test_the_text_stays_on_a_terminal(folder: Path, place: str, columns: int, rows: int) -> None:
-    """Of all that is shown meanwhile the text and its costs are left, and how long it was to take."""
+    """At the end the text, its costs and the forecast are left on the screen, and no progress."""
     command = [sys.executable, "-c", "from streamgen.cli import run; run()", "generate", str(folder)]
     given = ["-p", PROMPT, "--max-new-tokens", "40", "--on", place]
     seen = run_on_terminal([*command, *given], columns=columns, rows=rows)

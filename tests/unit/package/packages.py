@@ -1,4 +1,4 @@
-"""What tests of packages read out of them."""
+"""Helpers that read packages for the tests."""
 
 import json
 import tempfile
@@ -20,25 +20,25 @@ def manifest_of(folder: Path) -> Manifest:
 
 
 def linked(manifest: Manifest) -> bytes:
-    """A binary of the design alone, without anything that runs."""
+    """A binary of a single design that holds no hardware."""
     return emulation_xclbin(Card.alone(manifest), [manifest], [b""])
 
 
 def build_of(folder: Path) -> bytes:
-    """The binary of a package, without anything that runs."""
+    """A binary of a package that holds no hardware."""
     card = Card.read(folder)
     manifests = [manifest_of(folder / kernel.folder) for kernel in card.kernels]
     return emulation_xclbin(card, manifests, [b""] * len(manifests))
 
 
 def pins_of(folder: Path) -> dict[str, int]:
-    """Bits of the pins of the top, as Yosys reads them, when it finds nothing wrong: no loop, no wire without
-    a driver or with two."""
+    """Bits of the pins of the top module, as Yosys reads them. Yosys also checks the Verilog: no loop, and
+    exactly one driver for each wire."""
     return _read(folder)[0]
 
 
 def instances_of(folder: Path) -> frozenset[str]:
-    """Instances in the top, as Yosys reads them."""
+    """Instances in the top module, as Yosys reads them."""
     return _read(folder)[1]
 
 
@@ -50,13 +50,13 @@ def kernel_of(folder: Path) -> ElementTree.Element:
 
 
 def banks_of(folder: Path, kernel: str | None = None) -> dict[str, str]:
-    """The memory bank of each port of a kernel, or of its arguments, as the configuration of the linker of a
-    package connects them. kernel: by default its only one."""
+    """The memory bank of each port of a kernel, or of its arguments, in the linker configuration of a
+    package. kernel: by default the only kernel."""
     lines = (folder / "link.cfg").read_text().splitlines()
-    made = [line.removeprefix("nk=").split(":") for line in lines if line.startswith("nk=")]
-    units = {name: unit for name, count, unit in made if count == "1"}
-    assert len(units) == len(made) and (kernel is not None or len(units) == 1)
-    unit = f"{units[kernel or made[0][0]]}."
+    kernels = [line.removeprefix("nk=").split(":") for line in lines if line.startswith("nk=")]
+    units = {name: unit for name, count, unit in kernels if count == "1"}
+    assert len(units) == len(kernels) and (kernel is not None or len(units) == 1)
+    unit = f"{units[kernel or kernels[0][0]]}."
     ports = [line.removeprefix("sp=").split(":") for line in lines if line.startswith("sp=")]
     assert all(port.partition(".")[0] in units.values() for port, _ in ports)
     return {port.removeprefix(unit): bank for port, bank in ports if port.startswith(unit)}
@@ -75,7 +75,7 @@ def _read_texts(top: str, texts: tuple[str, ...]) -> tuple[dict[str, int], froze
             file.write_text(text)
         read = "read_verilog -sv " + " ".join(map(str, files))
         check = (f"hierarchy -check -top {top}", "proc", "check -assert", f"select {top}")
-        found = run_yosys("", read, *check, writer="write_json -selected")
-    module = json.loads(found)["modules"][top]
+        netlist = run_yosys("", read, *check, writer="write_json -selected")
+    module = json.loads(netlist)["modules"][top]
     pins = {name: len(pin["bits"]) for name, pin in module["ports"].items()}
     return pins, frozenset(name for name, cell in module["cells"].items() if not cell["type"].startswith("$"))

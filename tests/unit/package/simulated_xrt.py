@@ -26,7 +26,7 @@ CONTROL, START, CONTINUE, DONE = 0, b"\1\0\0\0", b"\x10\0\0\0", 2
 
 
 class Card:
-    """It holds one binary, until nobody has a handle of it any more."""
+    """A card. It holds one binary until all handles of it are gone."""
 
     loaded: "Callable[[], Card | None]" = staticmethod(lambda: None)
 
@@ -38,8 +38,8 @@ class Card:
         assert Card.loaded() is None, "another design is in use"
         Card.loaded, self.folder = weakref.ref(self), Path(path).parents[1]
         assert Path(path).read_bytes() == build_of(self.folder)
-        self.kernels = {one.name: one for one in cards.Card.read(self.folder).kernels}
-        manifests = {name: manifest_of(self.folder / one.folder) for name, one in self.kernels.items()}
+        self.kernels = {kernel.name: kernel for kernel in cards.Card.read(self.folder).kernels}
+        manifests = {name: manifest_of(self.folder / kernel.folder) for name, kernel in self.kernels.items()}
         self.simulated = SimulatedCard(next(iter(manifests.values())).board)
         self.hardware: dict[str, EmulatedKernel] = {}
         for name, manifest in manifests.items():
@@ -62,9 +62,11 @@ class Kernel:
         self.card, self.name = card, name
         self.names = [argument.get("name", "") for argument in described.iter("arg")]
         self.offsets = [int(argument.get("offset", ""), 0) for argument in described.iter("arg")]
-        found = banks_of(card.folder, name)
+        linked_banks = banks_of(card.folder, name)
         ports = {argument.get("name", ""): argument.get("port", "") for argument in described.iter("arg")}
-        known = {argument: found.get(argument, found.get(port)) for argument, port in ports.items()}
+        known = {
+            argument: linked_banks.get(argument, linked_banks.get(port)) for argument, port in ports.items()
+        }
         self.banks = {argument: bank for argument, bank in known.items() if bank is not None}
 
     def group_id(self, index: int) -> int:
@@ -102,7 +104,7 @@ class Bo:
 
 
 class Run:
-    """Runs of a kernel that are started wait in line, as in XRT; kernels run side by side."""
+    """A run. Started runs of a kernel queue, as in XRT; kernels run in parallel."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.values = kernel, dict[int, bytes]()
@@ -149,9 +151,9 @@ class Run:
 
 
 def module() -> ModuleType:
-    """As `import pyxrt` gives it."""
-    made = ModuleType("pyxrt")
+    """The module that `import pyxrt` returns."""
+    simulated_module = ModuleType("pyxrt")
     for name, value in (("device", Card), ("kernel", Kernel), ("run", Run), ("bo", Bo)):
-        setattr(made, name, value)
-    made.ert_cmd_state, made.xclBOSyncDirection = State, Direction  # type: ignore[attr-defined]
-    return made
+        setattr(simulated_module, name, value)
+    simulated_module.ert_cmd_state, simulated_module.xclBOSyncDirection = State, Direction  # type: ignore[attr-defined]
+    return simulated_module

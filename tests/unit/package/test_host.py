@@ -1,4 +1,4 @@
-"""The host programs of packages, on a card that is simulated: what golden says, and clear errors."""
+"""The host programs of packages, on a simulated card: results equal golden, and errors are clear."""
 
 import gc
 import runpy
@@ -21,7 +21,7 @@ from tests.unit.package.packages import build_of
 
 @pytest.fixture(autouse=True)
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A card in this machine; no design is left on it."""
+    """A card in this machine. No design is left on it after the test."""
     monkeypatch.setitem(sys.modules, "pyxrt", simulated_xrt.module())
     yield
     gc.collect()  # errors hold frames
@@ -30,12 +30,12 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of the tiny accelerator, as if it were built."""
+    """The package of the tiny accelerator, marked as built."""
     return built(tiny().package(tmp_path_factory.mktemp("host") / "tiny"))
 
 
 def built(folder: Path) -> Path:
-    """With the binary that the simulated card takes."""
+    """The package with the binary that the simulated card takes."""
     (folder / "build").mkdir()
     (folder / "build" / f"{Card.read(folder).name}.xclbin").write_bytes(build_of(folder))
     return folder
@@ -49,7 +49,7 @@ def host(folder: Path, *arguments: object) -> Result:
 
 @pytest.mark.slow
 def test_arrays(packaged: Path, tmp_path: Path) -> None:
-    """More tokens than a pass takes."""
+    """The input has more tokens than a pass takes."""
     x = values(3, 40)
     np.save(tmp_path / "x.npy", x)
     done = host(packaged, "-i", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
@@ -62,7 +62,7 @@ def test_arrays(packaged: Path, tmp_path: Path) -> None:
 @pytest.mark.campaign
 @pytest.mark.slow
 def test_several_models(tmp_path: Path) -> None:
-    """Three groups, and a model of one kernel, each by its command; no copy of what groups hand on."""
+    """Three groups and a model of one kernel each run by their command. Data between groups is not copied."""
     folder = built(package([grouped(), tiny()], tmp_path / "both"))
     for model, name in ((grouped(), "mlp"), (tiny(), "tiny")):
         x = values(150, 40)
@@ -93,7 +93,7 @@ def test_errors(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     done = host(packaged, "-i", tmp_path / "z.npy", "-o", tmp_path / "y.npy")
     assert done.exit_code == 1 and "z.npy" in done.output
     done = host(packaged, "-i", tmp_path / "good.npy", "-o", tmp_path / "y.npy", "--board", 1)
-    assert done.exit_code == 1 and "Error: board 1 does not take" in done.output
+    assert done.exit_code == 1 and "Error: board 1 cannot load" in done.output
     unbuilt = tiny().package(tmp_path / "unbuilt")
     done = host(unbuilt, "-i", tmp_path / "good.npy", "-o", tmp_path / "y.npy")
     assert done.exit_code == 1 and f"tiny.xclbin is missing: `make` in {unbuilt} builds it" in done.output
@@ -107,7 +107,7 @@ def test_errors(packaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_text(tmp_path: Path) -> None:
-    """A prompt, and ids; greedy as golden is."""
+    """A prompt as text and a prompt as ids; greedy choice equals golden."""
     folder = built(tiny_accelerator().package(tmp_path / "text"))
     prompt = WORDS.decode([3, 14, 15])
     ids = [*tiny_accelerator().golden.generate([3, 14, 15], 4)]

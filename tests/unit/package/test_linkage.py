@@ -1,4 +1,4 @@
-"""Kernels that share a card: what cannot, for what the card is too small, wires between SLRs."""
+"""Kernels that share a card: combinations that are refused, cards that are too small, wires between SLRs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ U55C = board_of("u55c")
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny accelerator, written; tests leave it as it is."""
+    """The tiny accelerator, written. Tests do not change it."""
     return tiny().write(tmp_path_factory.mktemp("linkage") / "tiny")
 
 
@@ -44,11 +44,9 @@ def test_models_that_cannot_share_a_card(written: Path, tmp_path: Path) -> None:
         tiny(),
     )
     slow = small(name="slow", clock_mhz=250.0)
-    refused(
-        ValueError, "'tiny' is compiled for 300 MHz, 'slow' for 250: the kernels of a card", written, slow
-    )
+    refused(ValueError, "'tiny' is compiled for 300 MHz, 'slow' for 250 MHz: all kernels of", written, slow)
     far = small(name="far", board=replace(U55C, name="other"))
-    refused(ValueError, "for board 'u55c', 'far' for 'other': one card takes", written, far)
+    refused(ValueError, "for board 'u55c', 'far' for board 'other': all kernels of", written, far)
 
 
 def part(name: str, board: Board, **change: object) -> LinkedKernel:
@@ -61,13 +59,13 @@ def part(name: str, board: Board, **change: object) -> LinkedKernel:
 
 
 def test_kernels_for_which_the_card_is_too_small() -> None:
-    """Memory channels, memory, logic: each with what is needed and what there is."""
+    """The error of memory channels, memory and logic names the need and the limit."""
     few = replace(U55C, hbm=replace(U55C.hbm, channels=2))
     with pytest.raises(BudgetError) as caught:
         linked("card", ["."], [part(name, few) for name in "abc"])
     assert str(caught.value) == (
-        "the kernels have 3 memory ports together (a 1, b 1, c 1); board 'u55c' has 2 memory channels, one "
-        "for each: compile with fewer channels"
+        "the kernels have 3 memory ports in all (a 1, b 1, c 1), and each port needs a memory channel; board "
+        "'u55c' has 2 channels: compile with fewer channels"
     )
     narrow = replace(U55C, hbm=replace(U55C.hbm, channel_bytes=8192))
     with pytest.raises(BudgetError, match=r"'card' does not fit the memory of board 'u55c'(.|\n)*b\.table"):
@@ -99,7 +97,7 @@ def test_kernels_for_which_the_card_is_too_small() -> None:
 
 
 def test_wires_of_a_kernel_away_from_the_memory(written: Path) -> None:
-    """All pins of its ports but those that are the same in every transaction."""
+    """All pins of its ports count, except those that are the same in every transaction."""
     pins = pins_of(written)
     constant = ("size", "burst", "lock", "cache", "prot", "qos", "region")
     moving = {

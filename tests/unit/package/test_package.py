@@ -1,4 +1,4 @@
-"""A package is what the vendor's tools want, as far as can be said without them."""
+"""A package has everything that the vendor's tools need, as far as this can be tested without the tools."""
 
 import re
 from collections.abc import Callable
@@ -44,7 +44,7 @@ U55C = board_of("u55c")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files, by their path."""
+    """The content of all files, by path."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
@@ -73,30 +73,34 @@ def with_verilog(monkeypatch: pytest.MonkeyPatch) -> Accelerator:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny accelerator, written; tests leave it as it is."""
+    """The tiny accelerator, written. Tests do not change it."""
     return tiny().write(tmp_path_factory.mktemp("package") / "tiny")
 
 
 @pytest.fixture(scope="module")
 def packaged(written: Path) -> Path:
-    """Its package; tests leave it as it is."""
+    """The package of the tiny accelerator. Tests do not change it."""
     return package(written, written.with_name("card"))
 
 
 def check_kernel_xml(folder: Path) -> None:
-    """By the schema; against the manifest; against the pins of the Verilog."""
+    """Check kernel.xml against its schema, the manifest, and the pins of the Verilog."""
     SCHEMA.assertValid(etree.parse(folder / "kernel.xml"))
     manifest, kernel, pins = manifest_of(folder), kernel_of(folder), pins_of(folder)
     channels = {port.name: port.channel for port in manifest.ports}
     by_name = {buffer.name: buffer for buffer in manifest.buffers}
-    for number, (argument, found) in enumerate(zip(manifest.arguments, kernel.iter("arg"), strict=True)):
-        assert found.get("id") == str(number) and found.get("name") == argument.name
-        assert int(found.get("offset", ""), 0) == argument.offset
-        port = found.get("port", "")
+    for number, (argument, described) in enumerate(zip(manifest.arguments, kernel.iter("arg"), strict=True)):
+        assert described.get("id") == str(number) and described.get("name") == argument.name
+        assert int(described.get("offset", ""), 0) == argument.offset
+        port = described.get("port", "")
         if argument.kind == "scalar":
-            assert (found.get("addressQualifier"), found.get("size"), port) == ("0", "0x4", "s_axi_control")
+            assert (described.get("addressQualifier"), described.get("size"), port) == (
+                "0",
+                "0x4",
+                "s_axi_control",
+            )
         else:
-            assert (found.get("addressQualifier"), found.get("size")) == ("1", "0x8")
+            assert (described.get("addressQualifier"), described.get("size")) == ("1", "0x8")
             assert channels[port] == by_name[argument.name].channel
     prefixes = {"_".join(pin.split("_")[:3]) for pin in pins if "_axi_" in pin}
     assert {port.get("name") for port in kernel.iter("port")} == prefixes
@@ -112,7 +116,7 @@ def check_kernel_xml(folder: Path) -> None:
 
 
 def check_verilog(folder: Path) -> None:
-    """Verilator has nothing to complain about, nor has Yosys (`pins_of`)."""
+    """Neither Verilator nor Yosys (`pins_of`) complains about the Verilog."""
     manifest = manifest_of(folder)
     sources = {name: (folder / name).read_text() for name in manifest.sources}
     lint((folder / manifest.verilog).read_text(), manifest.top, sources)
@@ -120,14 +124,14 @@ def check_verilog(folder: Path) -> None:
 
 
 def run_script(folder: Path, **vivado: object) -> Vivado:
-    """The script of a package in Vivado; what it makes is in the package."""
+    """Run the script of a package in Vivado, which writes its product to the package."""
     run = Vivado(pins_of(folder), **vivado)
     run.source(folder / "package.tcl")
     return run
 
 
 def copied(folder: Path, target: Path) -> Path:
-    """A copy to write to."""
+    """A copy that the test may change."""
     target.mkdir(parents=True)
     for name, content in contents(folder).items():
         (target / name).write_bytes(content)
@@ -137,8 +141,8 @@ def copied(folder: Path, target: Path) -> Path:
 def test_the_files(written: Path, packaged: Path) -> None:
     manifest = manifest_of(packaged)
     kept = {"design.v", "manifest.json", "weights_0.bin"}
-    made = {"Makefile", "README.md", "card.json", "host.py", "kernel.xml", "link.cfg", "package.tcl"}
-    assert set(contents(packaged)) == kept | made
+    files = {"Makefile", "README.md", "card.json", "host.py", "kernel.xml", "link.cfg", "package.tcl"}
+    assert set(contents(packaged)) == kept | files
     assert all((packaged / name).read_bytes() == (written / name).read_bytes() for name in kept)
     assert (packaged / "link.cfg").read_text().splitlines() == [
         "platform=xilinx_u55c_gen3x16_xdma_3_202210_1",
@@ -193,7 +197,7 @@ def test_the_schema_refuses(packaged: Path, old: str, new: str) -> None:
 
 @pytest.mark.parametrize("vivado", VIVADOS.values(), ids=VIVADOS)
 def test_the_script(packaged: Path, tmp_path: Path, vivado: dict) -> None:
-    """Whatever Vivado finds by itself, the block has all registers and interfaces, each with its clock."""
+    """The block has all registers and interfaces, each with its clock, whatever Vivado infers."""
     folder = copied(packaged, tmp_path / "card")
     run = run_script(folder, **vivado)
     manifest = manifest_of(folder)
@@ -201,8 +205,8 @@ def test_the_script(packaged: Path, tmp_path: Path, vivado: dict) -> None:
     assert run.files == [folder / "design.v"] and run.constraints == []
     for argument in manifest.arguments:
         bits = 64 if argument.kind == "pointer" else 32
-        found = {"address_offset": f"{argument.offset:#05x}", "size": str(bits)}
-        assert run.register(argument.name) == found
+        expected = {"address_offset": f"{argument.offset:#05x}", "size": str(bits)}
+        assert run.register(argument.name) == expected
     control = ("CTRL", "GIER", "IP_IER", "IP_ISR")
     assert [int(run.register(name)["address_offset"], 0) for name in control] == [0, 4, 8, 12]
     assert run.properties["parameter:weights_0"] == {"value": "m_axi_gmem0"}
@@ -223,11 +227,12 @@ LINES = [
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_script_without_a_line_is_refused(packaged: Path, tmp_path: Path, line: str) -> None:
-    """So that the test above says something. Of an inferred clock nothing is missing but what follows."""
+    """This shows that the test above can fail. Without an inferred clock, only lines that follow from it are
+    missing."""
     folder = copied(packaged, tmp_path / "card")
     script = folder / "package.tcl"
     text = re.sub(r" \\\n\s*", " ", script.read_text())
-    kept = [one for one in text.splitlines() if not one.startswith(line)]
+    kept = [other for other in text.splitlines() if not other.startswith(line)]
     assert len(kept) == len(text.splitlines()) - 1
     script.write_text("\n".join(kept))
     if line in ("interface ap_clk", "package_xo"):  # Vivado does the first by itself
@@ -270,7 +275,7 @@ def test_a_wrong_script_is_refused(packaged: Path, tmp_path: Path, old: str, new
 
 @pytest.mark.slow
 def test_verilog_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is shipped, read as SystemVerilog, and part of what is checked; every channel in use has a port."""
+    """User Verilog is shipped, read as SystemVerilog, and checked. Every used channel has a port."""
     folder = with_verilog(monkeypatch).package(tmp_path / "sums")
     check_kernel_xml(folder)
     check_verilog(folder)
@@ -281,7 +286,7 @@ def test_verilog_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_design_on_several_slrs(tmp_path: Path) -> None:
-    """The linker is not asked for one, and the placer gets the compiler's placement of every instance."""
+    """The linker gets no SLR for it. The placer gets the compiler's placement of every instance."""
     accelerator = spread()
     (group,) = accelerator.groups
     assert group.design is not None
@@ -322,7 +327,8 @@ def test_one_slr_says_where_all_instances_are(packaged: Path) -> None:
 @pytest.mark.campaign
 @pytest.mark.slow
 def test_several_kernels(written: Path, tmp_path: Path) -> None:
-    """Groups and a model beside them: each kernel as sound as one alone, all in one link."""
+    """Groups and another model: each kernel passes the checks of a single kernel, and one link has all of
+    them."""
     folder = package([grouped(), written], tmp_path / "both")
     assert contents(package([grouped(), tiny()], tmp_path / "again")) == contents(folder)
     assert {path.name for path in folder.iterdir()} == {
@@ -330,7 +336,7 @@ def test_several_kernels(written: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     card = Card.read(folder)
     assert card.name == "card" and card.models == ("mlp", "tiny")
-    assert [one.name for one in card.kernels] == ["mlp_0", "mlp_1", "mlp_2", "tiny"]
+    assert [kernel.name for kernel in card.kernels] == ["mlp_0", "mlp_1", "mlp_2", "tiny"]
     for kernel in card.kernels:
         check_kernel_xml(folder / kernel.folder)
         check_verilog(folder / kernel.folder)
@@ -339,11 +345,11 @@ def test_several_kernels(written: Path, tmp_path: Path) -> None:
         banks = {name: named.get(name, named.get("m_axi_gmem0")) for name in kernel.banks}
         assert banks == {name: f"HBM[{bank}]" for name, bank in kernel.banks.items()}
     first, second, third, alone = (kernel.banks for kernel in card.kernels)
-    assert [set(one.values()) for one in (first, second, third, alone)] == [{0}, {0, 1}, {1, 2}, {3}]
+    assert [set(banks.values()) for banks in (first, second, third, alone)] == [{0}, {0, 1}, {1, 2}, {3}]
     assert (first["m_0"], second["m_0"], second["m_2"], third["m_2"]) == (0, 0, 1, 1)
     lines = (folder / "link.cfg").read_text().splitlines()
     assert [line for line in lines if line.startswith("nk=")] == [
-        f"nk={one.name}:1:{one.name}_1" for one in card.kernels
+        f"nk={kernel.name}:1:{kernel.name}_1" for kernel in card.kernels
     ]
     make = (folder / "Makefile").read_text()
     objects = (
@@ -359,7 +365,7 @@ def test_several_kernels(written: Path, tmp_path: Path) -> None:
 @pytest.mark.campaign
 @pytest.mark.slow
 def test_a_language_model(tmp_path: Path) -> None:
-    """Two layers, state in memory, variants: the package is as sound as a network's."""
+    """Two layers, state in memory, and variants: the package passes the checks of a network's package."""
     folder = tiny_accelerator().package(tmp_path / "text")
     assert contents(tiny_accelerator().package(tmp_path / "again")) == contents(folder)
     check_kernel_xml(folder)
@@ -369,14 +375,14 @@ def test_a_language_model(tmp_path: Path) -> None:
 
 
 def damaged(written: Path, target: Path, change: Callable[[Path], object]) -> Path:
-    """A copy of what is written, with something wrong."""
+    """A copy of the written folder with one fault."""
     folder = copied(written, target)
     change(folder)
     return folder
 
 
 def older(folder: Path) -> None:
-    """With notes of a compiler that kept less."""
+    """A folder with the notes of a compiler that stored less."""
     notes = folder / "notes.json"
     notes.write_text(notes.read_text().replace('"instances"', '"x"'))
     manifest = Manifest.from_json((folder / "manifest.json").read_text())
@@ -442,7 +448,7 @@ def test_what_cannot_be_a_kernel_is_refused() -> None:
     manifest = tiny().manifest
     card = Card.alone(manifest)
     with pytest.raises(
-        ValueError, match=r"'tiny' is compiled for 250\.5 MHz, and v\+\+ takes whole MHz: compile"
+        ValueError, match=r"'tiny' is compiled for 250\.5 MHz, but v\+\+ takes whole MHz: compile"
     ):
         link_config(card, [replace(manifest, clock_mhz=250.5)], U55C)
     with pytest.raises(ValueError, match=r"the platform of board 'u55c' is 'a\\nslr=b'; letters, digits"):
@@ -465,7 +471,7 @@ def test_what_cannot_be_a_kernel_is_refused() -> None:
 
 
 def test_a_board_without_a_shell_takes_no_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its designs are compiled, written and run in simulation; no package is begun for it."""
+    """Its designs are compiled, written and simulated, but no package is begun."""
     bare_board = replace(U55C, name="bare", shell=None)
     config = replace(TINY, name="tiny", board=bare_board)
     accelerator = streamgen.compile(tiny_module(), torch.zeros(1, 40), config)

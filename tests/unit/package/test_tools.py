@@ -1,4 +1,4 @@
-"""The vendor's tools: which are taken, what they are told, what becomes of their failures."""
+"""The vendor's tools: which tools are found, how they are called, and how their failures are explained."""
 
 import subprocess
 import time
@@ -34,7 +34,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tools(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Puts stand-ins on PATH, each with its behaviour (`tests.unit.package.vendor`); None leaves one out."""
+    """Puts stand-ins on PATH, each with its behaviour (`tests.unit.package.vendor`). A tool that is None is
+    left out."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
 
     def put(vivado: dict[str, Any] | None = {}, vpp: dict[str, Any] | None = {}) -> None:  # noqa: B006
@@ -46,10 +47,10 @@ def tools(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ins
 
 
 def built(written: Path, target: Path, progress: Callable[[str], None] = lambda message: None) -> Path:
-    """Package and build."""
-    found = find_tools(U55C)
-    assert found is not None
-    return build(package(written, target), found, progress)
+    """Write a package and build it."""
+    installed = find_tools(U55C)
+    assert installed is not None
+    return build(package(written, target), installed, progress)
 
 
 def test_both_are_run(written: Path, tmp_path: Path, tools: Install) -> None:
@@ -96,7 +97,8 @@ def test_they_are_missing(tools: Install) -> None:
         (
             "2022.1",
             "2023.2",
-            r"vivado and v\+\+ must be of one release; \S+/vivado is 2022\.1, \S+/v\+\+ is 2023\.2\. Source",
+            r"vivado and v\+\+ must have the same release; \S+/vivado is 2022\.1, \S+/v\+\+ is 2023\.2\. "
+            "Source only one",
         ),
         (
             "2021.2",
@@ -104,13 +106,13 @@ def test_they_are_missing(tools: Install) -> None:
             r"the platform xilinx_u55c_gen3x16_xdma_3_202210_1 needs vivado and v\+\+ 2022\.1 or later; "
             r"\S+/vivado is 2021\.2, \S+/v\+\+ is 2021\.2\. --files-only writes the package for another",
         ),
-        ("new", "2022.1", r"\S+/vivado -version does not say its release; it printed: \*{4} SW Build"),
+        ("new", "2022.1", r"\S+/vivado -version does not print its release; it printed: \*{4} SW Build"),
     ],
 )
 def test_their_releases(
     written: Path, tmp_path: Path, tools: Install, vivado: str, vpp: str, message: str
 ) -> None:
-    """Said before anything is written."""
+    """The error comes before anything is written."""
     tools({"release": vivado}, {"release": vpp})
     with pytest.raises(ToolError, match=message):
         find_tools(U55C)
@@ -121,8 +123,8 @@ def test_their_releases(
 
 def test_later_releases_are_taken(tools: Install) -> None:
     tools({"release": "2023.2"}, {"release": "2023.2"})
-    found = find_tools(U55C)
-    assert found is not None and found.release == "2023.2"
+    installed = find_tools(U55C)
+    assert installed is not None and installed.release == "2023.2"
     with pytest.raises(ToolError, match=r"needs vivado and v\+\+ 2024\.1 or later"):
         find_tools(replace(U55C, shell=replace(shell_of(U55C), tools="2024.1")))
 
@@ -130,7 +132,7 @@ def test_later_releases_are_taken(tools: Install) -> None:
 def test_a_program_that_cannot_be_run(tmp_path: Path, tools: Install) -> None:
     tools()
     (tmp_path / "bin" / "vivado").write_text("#!/nowhere/python\n")
-    with pytest.raises(ToolError, match=r"bin/vivado -version does not say its release: .*No such file"):
+    with pytest.raises(ToolError, match=r"bin/vivado -version does not print its release: .*No such file"):
         find_tools(U55C)
 
 
@@ -150,7 +152,7 @@ FAILURES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"code": 1, "says": "ERROR: [v++ 60-602] Unable to find the platform xilinx_u55c"},
         "v++ ended with exit code 1 while linking tiny, which takes hours; its errors:\n"
         "  ERROR: [v++ 60-602] Unable to find the platform xilinx_u55c\n"
-        "What may help: is the platform installed? v++ looks in /opt/xilinx/platforms and in "
+        "What may help: install the platform: v++ looks in /opt/xilinx/platforms and in "
         "PLATFORM_REPO_PATHS\n"
         "The whole log: LOG/v++.log",
     ),
@@ -169,8 +171,8 @@ FAILURES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no product": (
         {"code": 0, "says": "ready"},
         {},
-        "vivado ended without an error, and without tiny.xo while packaging the kernel tiny; it printed last:"
-        "\n  ready\nThe whole log: LOG/vivado.log",
+        "vivado ended without an error, but did not write tiny.xo while packaging the kernel tiny; it "
+        "printed last:\n  ready\nThe whole log: LOG/vivado.log",
     ),
 }
 
@@ -179,7 +181,7 @@ FAILURES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_failures_are_explained(
     written: Path, tmp_path: Path, tools: Install, vivado: dict[str, Any], vpp: dict[str, Any], message: str
 ) -> None:
-    """The package stays, with the log."""
+    """The package and the log are kept."""
     tools(vivado, vpp)
     with pytest.raises(ToolError) as caught:
         built(written, tmp_path / "card")
@@ -193,10 +195,10 @@ def test_what_vivado_refuses_is_shown(written: Path, tmp_path: Path, tools: Inst
     folder = package(written, tmp_path / "card")
     script = folder / "package.tcl"
     script.write_text(script.read_text().replace("set masters {m_axi_gmem0}", "set masters {}"))
-    found = find_tools(U55C)
-    assert found is not None
+    installed = find_tools(U55C)
+    assert installed is not None
     with pytest.raises(ToolError, match=r"interface m_axi_gmem0 has no clock\n.*vivado\.log$"):
-        build(folder, found)
+        build(folder, installed)
 
 
 def test_an_interruption_ends_what_was_started(written: Path, tmp_path: Path, tools: Install) -> None:

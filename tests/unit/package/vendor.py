@@ -1,7 +1,7 @@
 """Stand-ins for the vendor's tools, as programs on PATH.
 
-`vivado` runs its script in `tests.unit.package.vivado`; `v++` looks at its options and at what it links. Both
-can be told to fail.
+`vivado` runs its script in `tests.unit.package.vivado`. `v++` checks its options and the files that it links.
+Both can be made to fail.
 """
 
 import os
@@ -21,9 +21,9 @@ LINK = ["--link", *OPTIONS.split()]
 def install(place: Path, name: str, **behaviour: Any) -> None:
     """Put a tool into a folder.
 
-    release: what it calls itself. pins: of the top, for vivado. says: what it prints before it works. code:
-    what it exits with instead of working. sleeps: it waits for a process that it starts; `build/sleeper`
-    holds the ids of both.
+    release: the release that it prints. pins: pins of the top module, for vivado. says: text that it prints
+    before it works. code: its exit code; it does no work. sleeps: it waits for a process that it starts, and
+    `build/sleeper` holds the ids of both processes.
     """
     program = place / name
     program.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def run(
     code: int | None = None,
     sleeps: bool = False,
 ) -> int:
-    """The tool itself; returns its exit code."""
+    """Run the tool and return its exit code."""
     if arguments in (["-version"], ["--version"]):
         stars = "****** " if name == "v++" else ""
         print(f"\n{stars}{name} v{release} (64-bit)\n  **** SW Build 3526262 on Mon Apr 18 15:47:01 MDT 2022")
@@ -66,9 +66,9 @@ def _package(arguments: list[str], pins: dict[str, int]) -> None:
     *options, script = arguments
     assert options == ["-mode", "batch", "-nojournal", "-nolog", "-source"], arguments
     assert Path(script).name == "package.tcl", arguments
-    made = Vivado(pins)
-    made.source(Path.cwd() / script)
-    print(f"INFO: [Vivado 12-12407] wrote {made.xo}")
+    vivado = Vivado(pins)
+    vivado.source(Path.cwd() / script)
+    print(f"INFO: [Vivado 12-12407] wrote {vivado.xo}")
 
 
 def _link(arguments: list[str]) -> None:

@@ -1,7 +1,7 @@
-"""Vivado's packager as far as the script of a package goes: it refuses what it does not know.
+"""Vivado's packager, as far as the script of a package uses it. It refuses everything that it does not know.
 
-Commands have their options and arguments, and what must have happened before; objects have their properties.
-`check_integrity` looks at the block as Vivado's rules for kernels do. Sources: AMD's UG835 and UG1393.
+Commands have options, arguments, and commands that must come before them; objects have properties.
+`check_integrity` checks the block by Vivado's rules for kernels. Sources: AMD's UG835 and UG1393.
 """
 
 import tkinter
@@ -29,14 +29,14 @@ PROPERTIES = {
 
 
 class RefusedError(Exception):
-    """What Vivado would stop at."""
+    """An error at which Vivado would stop."""
 
 
 class Vivado:
-    """One run of Vivado in batch mode.
+    """A run of Vivado in batch mode.
 
-    pins: bits of the pins of the top by name. infers: whether the packager recognises AXI interfaces and
-    makes a memory map by itself, with a block of addresses of the name `block`.
+    pins: bits of the pins of the top module, by name. infers: whether the packager recognises AXI interfaces
+    and makes a memory map with an address block of the name `block`.
     """
 
     def __init__(self, pins: Mapping[str, int], *, infers: bool = True, block: str | None = "reg0") -> None:
@@ -56,22 +56,22 @@ class Vivado:
             self._tcl.tk.createcommand(name, self._guarded(name, command))
 
     def source(self, script: Path) -> None:
-        """Run a script. RefusedError at the first line that Vivado would stop at."""
+        """Run a script. Raises RefusedError at the first line at which Vivado would stop."""
         try:
             self._tcl.eval(f"source {{{script}}}")
         except tkinter.TclError as error:
             raise self._problem or RefusedError(str(error)) from error
 
     def register(self, name: str) -> dict[str, str]:
-        """Properties of a register."""
+        """The properties of a register."""
         return self.properties[f"register:{name}"]
 
     def _guarded(self, name: str, command: Callable[[list[str]], Any]) -> Callable[..., Any]:
         def call(*arguments: str) -> Any:
             try:
-                found = command(list(arguments))
+                result = command(list(arguments))
                 self.done.append(name)
-                return "" if found is None else found
+                return "" if result is None else result
             except Exception as error:
                 self._problem = self._problem or error
                 raise
@@ -109,9 +109,9 @@ class Vivado:
 
     def _require(self, command: str, *before: str) -> None:
         done = {name.removeprefix("ipx::") for name in self.done}
-        for one in before:
-            if one not in done:
-                raise RefusedError(f"{command} before {one}")
+        for earlier in before:
+            if earlier not in done:
+                raise RefusedError(f"{command} before {earlier}")
         if "close_project" in done and command != "package_xo":
             raise RefusedError(f"{command} without a project")
 
@@ -129,7 +129,7 @@ class Vivado:
         options: str = "",
         count: tuple[int, int] = (0, 0),
     ) -> tuple[dict[str, str], list[str]]:
-        """Options, flags among them, and arguments by position; RefusedError for others."""
+        """Options, flags and positional arguments. Raises RefusedError for unknown ones."""
         found: dict[str, str] = {}
         rest: list[str] = []
         while given:
@@ -187,19 +187,19 @@ class Vivado:
         _, (name, value, objects) = self._parsed("set_property", given, "", "", (3, 3))
         if not objects:
             raise RefusedError(f"set_property {name} of nothing")
-        if {"update_checksums", "save_core"} & {one.removeprefix("ipx::") for one in self.done}:
+        if {"update_checksums", "save_core"} & {step.removeprefix("ipx::") for step in self.done}:
             raise RefusedError(f"set_property {name} after the checksums")
-        for one in self._tcl.splitlist(objects):
-            kind = one.partition(":")[0]
+        for item in self._tcl.splitlist(objects):
+            kind = item.partition(":")[0]
             if name not in PROPERTIES.get(kind, ()):
-                raise RefusedError(f"{one} has no property {name}")
-            self.properties.setdefault(one, {})[name] = value
+                raise RefusedError(f"{item} has no property {name}")
+            self.properties.setdefault(item, {})[name] = value
 
     def _get_property(self, given: list[str]) -> str:
-        _, (name, one) = self._parsed("get_property", given, "", "", (2, 2))
-        if not one.startswith("port:") or name != "name":
-            raise RefusedError(f"get_property {name} of {one}")
-        return one.removeprefix("port:")
+        _, (name, item) = self._parsed("get_property", given, "", "", (2, 2))
+        if not item.startswith("port:") or name != "name":
+            raise RefusedError(f"get_property {name} of {item}")
+        return item.removeprefix("port:")
 
     def _package_project(self, given: list[str]) -> None:
         self._require("package_project", "update_compile_order")
@@ -238,13 +238,13 @@ class Vivado:
         return tuple(f"port:{pin}" for pin in self.pins if pin.startswith(pattern[:-1]))
 
     def _of(self, kind: str) -> list[str]:
-        return [one.partition(":")[2] for one in self.properties if one.startswith(f"{kind}:")]
+        return [key.partition(":")[2] for key in self.properties if key.startswith(f"{kind}:")]
 
     def _get(self, kind: str, given: list[str], known: Any, parent: str) -> tuple[str, ...]:
         options, (name,) = self._parsed(f"get of {kind}", given, "quiet", "of_objects", (1, 1))
         if not options.get("of_objects", "").startswith(parent):
             raise RefusedError(f"{kind} {name} of {options.get('of_objects')!r}")
-        return tuple(f"{kind}:{one}" for one in known if name in ("*", one))
+        return tuple(f"{kind}:{item}" for item in known if name in ("*", item))
 
     def _add(self, kind: str, given: list[str], parent: str) -> str:
         self._require(f"add of {kind}", "package_project")
@@ -311,7 +311,7 @@ class Vivado:
         self._check_registers()
 
     def _check_registers(self) -> None:
-        """Every register inside the block, none over another, every pointer with a master."""
+        """Every register lies inside the block, registers do not overlap, and every pointer has a master."""
         end = 0
         for name in self._of("register"):
             at, bits = (int(self.register(name).get(key, "-1"), 0) for key in ("address_offset", "size"))
@@ -350,14 +350,14 @@ class Vivado:
 
 
 def cells_of(constraints: Path) -> dict[str, str]:
-    """The SLR of each cell that a file of constraints names; RefusedError for other commands."""
-    tcl, found = tkinter.Tcl(), {}
+    """The SLR of each cell in a constraints file. Raises RefusedError for unknown commands."""
+    tcl, placed = tkinter.Tcl(), {}
 
     def set_property(name: str, slr: str, cells: str) -> None:
         assert name == "USER_SLR_ASSIGNMENT"
         for cell in tcl.splitlist(cells):
-            assert cell not in found
-            found[cell] = slr
+            assert cell not in placed
+            placed[cell] = slr
 
     tcl.tk.createcommand("set_property", set_property)
     tcl.tk.createcommand("get_cells", lambda names: tcl.splitlist(names))
@@ -365,4 +365,4 @@ def cells_of(constraints: Path) -> dict[str, str]:
         tcl.eval(constraints.read_text())
     except tkinter.TclError as error:
         raise RefusedError(str(error)) from error
-    return found
+    return placed

@@ -1,4 +1,4 @@
-"""Signed arithmetic of simulators against that of Verilator, bit by bit."""
+"""Signed arithmetic of simulators equals Verilator's, bit for bit."""
 
 import subprocess
 

@@ -1,4 +1,5 @@
-"""A quick simulator first, the optimised one when runs become long: the same results in the same cycles."""
+"""A quick simulator first, and the optimised one when runs become long: the same results in the same
+cycles."""
 
 import gc
 import subprocess
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long_runs]
 
 @pytest.fixture(autouse=True)
 def _impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A cache of its own; every run is long."""
+    """Use a separate cache, and treat every run as long."""
     (tmp_path / "streamgen").mkdir()
     shared = verilator.cache_folder()  # headers and Verilator's own files
     (tmp_path / "streamgen" / "simulators").mkdir()
@@ -38,13 +39,13 @@ def _impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def built(device: SimulatedDevice) -> None:
-    """Wait until the optimised one is there."""
+    """Wait until the optimised simulator is built."""
     assert device.better is not None and device.better._process is not None
     assert device.better._process.wait(300) == 0
 
 
 def test_runs_go_on_in_the_optimised_one(kernel: Callable[..., Path]) -> None:
-    """Cycles and traffic are counted on."""
+    """Cycles and traffic continue to count."""
     with simulated(kernel(channels=2), manifest(2)) as device:
         run(device, 200)
         assert device.better is not None
@@ -93,7 +94,7 @@ def test_delays_that_begin_later_keep_the_simulator(kernel: Callable[..., Path])
 
 @pytest.mark.campaign
 def test_a_text_goes_on() -> None:
-    """Keys and values stay in memory; logits are golden's in every pass."""
+    """Keys and values stay in memory. The logits equal golden in every pass."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = streamgen.compile(tiny_decoder(), None, TINY)
@@ -108,32 +109,32 @@ def test_a_text_goes_on() -> None:
     for k in range(6, 12):
         assert (session.last_logits(ids[k : k + 1]) == wanted[k]).all()
     assert quick and device.better is None
-    cycles = [one.cycles for one in model.device().passes]
+    cycles = [run.cycles for run in model.device().passes]
     model.close()
     session = model.session()
     for k in range(12):
         session.last_logits(ids[k : k + 1])
-    assert [one.cycles for one in model.device().passes] == cycles, "those of the optimised one alone"
+    assert [run.cycles for run in model.device().passes] == cycles, "those of the optimised one alone"
     model.close()
 
 
 @pytest.mark.campaign
 def test_kernels_of_a_card_keep_their_time(kernel: Callable[..., Path]) -> None:
     card = OnSimulator()
-    one, two = (card(kernel(channels=1, step=n), manifest(1)) for n in (1, 3))
-    with one, two:
+    first, second = (card(kernel(channels=1, step=n), manifest(1)) for n in (1, 3))
+    with first, second:
         for seed in range(2):
-            run(one, 20, seed)
-            run(two, 20, seed, step=3)
-        built(one)
-        before = two.time
-        run(one, 20, 2)
-        assert one.better is None and two.better is not None
-        assert one.time == two.time > before
-        built(two)
-        run(two, 20, 3, step=3)
-        run(one, 20, 3)
-        assert two.better is None and one.time == two.time
+            run(first, 20, seed)
+            run(second, 20, seed, step=3)
+        built(first)
+        before = second.time
+        run(first, 20, 2)
+        assert first.better is None and second.better is not None
+        assert first.time == second.time > before
+        built(second)
+        run(second, 20, 3, step=3)
+        run(first, 20, 3)
+        assert second.better is None and first.time == second.time
 
 
 def test_a_build_that_fails_is_a_warning(
@@ -145,7 +146,10 @@ def test_a_build_that_fails_is_a_warning(
         assert device.better is not None and device.better._process is not None
         device.better._process.wait(60)
         monkeypatch.delenv("CXX")
-        with pytest.warns(UserWarning, match=r"^no optimised simulator of 'top' beside .*CXX is 'no-such"):
+        with pytest.warns(
+            UserWarning,
+            match=r"^the optimised simulator of 'top' could not be built, so runs .*CXX is 'no-such",
+        ):
             run(device, 10)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -157,7 +161,9 @@ def test_a_build_that_cannot_begin_is_a_warning(
 ) -> None:
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     with simulated(kernel(channels=2), manifest(2)) as device:
-        with pytest.warns(UserWarning, match=r"^no optimised simulator of 'top' .*No such file"):
+        with pytest.warns(
+            UserWarning, match=r"^the optimised simulator of 'top' could not be built.*No such file"
+        ):
             run(device, 10)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -170,7 +176,7 @@ def test_a_library_that_is_gone_is_not_built_in_the_middle_of_a_run(kernel: Call
         built(device)
         for file in verilator.cache_folder().glob("*.so"):
             file.unlink()
-        with pytest.warns(UserWarning, match=r"it is not in the cache any more$"):
+        with pytest.warns(UserWarning, match=r"the built simulator is no longer in the cache$"):
             run(device, 10)
     assert [*verilator.cache_folder().glob("*.so")] == []
 
@@ -190,7 +196,7 @@ def test_a_build_ends_with_who_waits_for_it(kernel: Callable[..., Path]) -> None
 
 
 def test_it_builds_at_leisure(kernel: Callable[..., Path]) -> None:
-    """Nothing begins before runs have become long, and nothing twice."""
+    """No build begins before runs have become long, and no build begins twice."""
     build = background.BackgroundBuild(
         [kernel(channels=2) / "design.v"], "top", ["m_axi_gmem0", "m_axi_gmem1"]
     )

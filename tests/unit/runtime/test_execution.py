@@ -1,4 +1,4 @@
-"""Host code of a run, on a device that is a few lines of numpy: packing, tokens, checks, errors, reset."""
+"""Host code of a run, on a small device in numpy: packing, tokens, checks, errors, reset."""
 
 import re
 from dataclasses import replace
@@ -69,7 +69,7 @@ class Plain(DeviceBuffer):
 
 
 class Adder(Device):
-    """y = x + b + weight, with the padding filled with rubbish; `fault` spoils the next run."""
+    """y = x + b + weight, with random bytes in the padding. `fault` spoils the next run."""
 
     def __init__(self, folder, manifest):
         super().__init__(manifest)
@@ -245,7 +245,7 @@ def test_number_of_inputs(execution):
             "timeout",
             DeviceTimeoutError,
             "the run ended with an error after 1234 cycles: no token and no beat moved any more; "
-            "memory at work: m_axi_gmem0\n"
+            "memory ports at work: m_axi_gmem0\n"
             "  0 descriptors sent, 0 completions awaited\n"
             "  x -> sum: waits, 5 of 16 tokens\n"
             "  sum -> y: full, 8 of 8 tokens",
@@ -258,7 +258,7 @@ def test_number_of_inputs(execution):
         (
             "silent",
             DeviceError,
-            "the run left no status block (error register: 4, detail 0x1): after an error the memory at "
+            "the run wrote no status block (error register: 4, detail 0x1): after an error the memory at "
             "m_axi_gmem0 did not drain: "
             f"status block starts with 0x00000000, not {STATUS_MAGIC:#010x}",
         ),
@@ -270,13 +270,14 @@ def test_number_of_inputs(execution):
         (
             "late",
             DeviceTimeoutError,
-            "not done: its status block says that it ended well after 1234 cycles; no done was seen",
+            "not done: its status block says that it ended without an error after 1234 cycles, but the host "
+            "never saw it done",
         ),
         (
             "late and hung",
             DeviceTimeoutError,
-            "not done: its status block is there: the run ended with an error after 1234 cycles: no token "
-            "and no beat moved any more; memory at work: m_axi_gmem0\n"
+            "not done: it has written its status block: the run ended with an error after 1234 cycles: no "
+            "token and no beat moved any more; memory ports at work: m_axi_gmem0\n"
             "  0 descriptors sent, 0 completions awaited\n"
             "  x -> sum: waits, 5 of 16 tokens\n"
             "  sum -> y: full, 8 of 8 tokens",
@@ -284,8 +285,8 @@ def test_number_of_inputs(execution):
         (
             "late and silent",
             DeviceTimeoutError,
-            "not done: it has written no status block yet; the hardware ends a run in which nothing moves "
-            "for 1048576 cycles (0.0035 s at 300 MHz)",
+            "not done: the run has not written a status block yet; the hardware ends a run in which nothing "
+            "moves for 1048576 cycles (0.0035 s at 300 MHz)",
         ),
     ],
 )
@@ -307,13 +308,14 @@ def test_what_is_no_number_of_the_format(execution):
     with pytest.raises(DeviceError) as error:
         execution.run(x, BIAS_VALUES)
     assert str(error.value) == (
-        "the device has left no f24 in buffer 'y': np.float32(-6.0000005) is not a number of f24"
+        "the device wrote values to buffer 'y' that are not f24: np.float32(-6.0000005) is not a number of "
+        "f24"
     )
     assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all()
 
 
 def test_a_device_that_is_lost(execution, monkeypatch):
-    """The error is that of the run, not of the reset that cannot be done; the next run opens another one."""
+    """The error is that of the run and not that of the failed reset. The next run opens another device."""
 
     def reset(device):
         raise DeviceError("no answer")
@@ -356,8 +358,8 @@ def test_changed_files_are_refused(execution, name):
     ],
 )
 def test_buffers_that_are_none(written, change, message):
-    """Said before anything is allocated, whoever wrote the manifest."""
-    buffers = tuple(replace(one, **change) if one.name == "x" else one for one in MANIFEST.buffers)
+    """The error comes before anything is allocated, for any manifest."""
+    buffers = tuple(replace(info, **change) if info.name == "x" else info for info in MANIFEST.buffers)
     (written / "manifest.json").unlink()
     (written / "manifest.json").write_text(sealed(replace(MANIFEST, buffers=buffers), written).to_json())
     with pytest.raises(ValueError, match=re.escape(f"{written / 'manifest.json'}: buffer 'x'")) as caught:

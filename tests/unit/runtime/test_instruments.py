@@ -1,4 +1,4 @@
-"""Which pins a simulator keeps for probes and profiles."""
+"""The pins that a simulator keeps for probes and profiles."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What memory drives comes to the design through registers, of the simulator's and not of the design's."""
+"""Registers of the simulator stand between memory and the design."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Which modules keep their shape in a simulation."""
+"""The modules that are not inlined in a simulation."""
 
 from streamgen.runtime.sharing import sharing
 

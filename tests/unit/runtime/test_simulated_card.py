@@ -1,4 +1,4 @@
-"""Several kernels on one simulated card: memory that they share, time that they share."""
+"""Several kernels on one simulated card share memory and time."""
 
 import shutil
 import threading
@@ -38,20 +38,20 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
 
 
 def work(execution: ChainExecution) -> list[list[tuple[int, int]]]:
-    """Of each group the cycles of the card from which to which it has worked, run by run."""
-    found = []
+    """For each group, the first and the last cycle of each run, in cycles of the card."""
+    results = []
     for group in execution.groups:
         assert isinstance(group.device, SimulatedDevice)
         ends = [status.cycles for status in group.statuses]
         starts = group.device.starts[-len(ends) :]
-        found.append([(start, start + cycles) for start, cycles in zip(starts, ends, strict=True)])
-    return found
+        results.append([(start, start + cycles) for start, cycles in zip(starts, ends, strict=True)])
+    return results
 
 
 @pytest.mark.slow
 def test_groups_hand_on_and_overlap(copies: set[int]) -> None:
-    """Each tensor between groups is one buffer, which the host leaves alone; while one group has a sample the
-    one before has the next."""
+    """Each tensor between groups is one buffer that the host does not touch. While a group works on a sample,
+    the group before it works on the next sample."""
     accelerator = grouped()
     accelerator.close()
     x = values(6 * 48 - 5, 40)
@@ -61,10 +61,10 @@ def test_groups_hand_on_and_overlap(copies: set[int]) -> None:
     handed = set()
     for name, pair in zip(BETWEEN, ((0, 1), (1, 2)), strict=True):
         for slot in range(4):
-            one, two = (devices[k].allocate(name, slot) for k in pair)
-            assert isinstance(one, SimulatedBuffer) and isinstance(two, SimulatedBuffer)
-            assert one.region is two.region
-            handed.add(one.address)
+            source, target = (devices[k].allocate(name, slot) for k in pair)
+            assert isinstance(source, SimulatedBuffer) and isinstance(target, SimulatedBuffer)
+            assert source.region is target.region
+            handed.add(source.address)
     assert len(handed) == 8 and not handed & copies
     first, second, third = work(execution)
     for k in range(5):
@@ -87,7 +87,7 @@ def test_any_number_of_samples_and_any_memory() -> None:
 
 @pytest.mark.slow
 def test_a_group_that_fails(copies: set[int]) -> None:
-    """It is named; what is in flight is given up; the next run is right."""
+    """The error names the group, all runs in flight are given up, and the next run is right."""
     accelerator, x = grouped(), values(200, 40)
     golden = accelerator.golden(x)
     assert same(accelerator.run(x), golden)
@@ -108,7 +108,7 @@ def test_a_group_that_fails(copies: set[int]) -> None:
 
 @pytest.mark.slow
 def test_two_models_share_a_card() -> None:
-    """A module in groups and a language model: one after the other, and at a time from two threads."""
+    """A module in groups and a language model run one after the other, and in parallel from two threads."""
     module, model, card = grouped(), tiny_accelerator(), OnSimulator()
     x, prompt = values(150, 40), [3, 14, 15, 9, 2]
     golden, ids = module.golden(x), [*model.golden.generate(prompt, 3)]
@@ -139,19 +139,21 @@ def test_two_models_share_a_card() -> None:
 
 @pytest.mark.slow
 def test_a_kernel_that_rests_takes_no_time(tmp_path: Path) -> None:
-    """Time passes for kernels at work, and for who waits."""
+    """Time passes only for kernels that work or wait."""
     folder, card = tiny().write(tmp_path / "tiny"), OnSimulator()
-    one, two = (card(folder, tiny().manifest) for _ in range(2))
-    with one, two:
-        before = two.cycles
-        one.run(1000)
-        assert (two.cycles, one.time) == (before, two.time)
+    busy, resting = (card(folder, tiny().manifest) for _ in range(2))
+    with busy, resting:
+        before = resting.cycles
+        busy.run(1000)
+        assert (resting.cycles, busy.time) == (before, resting.time)
 
 
 def test_banks() -> None:
     banks, owners = CardMemory(2, 1 << 16), [OnSimulator() for _ in range(3)]
     assert banks.take(owners[0], 1) == 1 and banks.take(owners[1], 1) == 0
-    with pytest.raises(DeviceError, match=r"^the card has 2 memory channels, and each has a master: no room"):
+    with pytest.raises(
+        DeviceError, match=r"^the card has no free memory channel for the kernel: 2 of 2 are taken$"
+    ):
         banks.take(owners[2], 0)
     banks.leave(owners[0])
     assert banks.take(owners[2], 0) == 1
@@ -162,9 +164,9 @@ def test_banks() -> None:
     del low
     assert banks.allocate(1, 4096).address == 1 << 16
     for address, size, message in (
-        (0x1020, 64, r"^a buffer at 0x1020 is unaligned; beats have 64 bytes$"),
-        (1 << 17, 64, r"^no channel holds 64 bytes at 0x20000$"),
-        (0, 1 << 17, r"^no channel holds 131072 bytes at 0x0$"),
+        (0x1020, 64, r"^buffer address 0x1020 is not a multiple of 64 bytes$"),
+        (1 << 17, 64, r"^no memory channel has 64 bytes at 0x20000$"),
+        (0, 1 << 17, r"^no memory channel has 131072 bytes at 0x0$"),
     ):
         with pytest.raises(DeviceError, match=message):
             banks.place(address, size)
@@ -173,18 +175,20 @@ def test_banks() -> None:
 @pytest.mark.slow
 def test_what_is_not_on_the_card(tmp_path: Path) -> None:
     folder, manifest = tiny().write(tmp_path / "tiny"), tiny().manifest
-    with simulated(folder, manifest) as one, simulated(folder, manifest) as two:
+    with simulated(folder, manifest) as first, simulated(folder, manifest) as second:
         with pytest.raises(DeviceError, match=r"^buffer 'input' is not on the card of kernel 'tiny'$"):
-            two.adopt("input", one.allocate("input"))
+            second.adopt("input", first.allocate("input"))
         with pytest.raises(ValueError, match=r"^buffer 'weights_0' needs \d+ bytes; \d+ are given$"):
-            one.adopt("weights_0", one.allocate("status"))
+            first.adopt("weights_0", first.allocate("status"))
         other = replace(manifest, board=replace(manifest.board, name="other"))
-        with pytest.raises(DeviceError, match=r"is of board 'other', the card is of board 'u55c'$"):
-            simulated(folder, other, card=one.card)
+        with pytest.raises(
+            DeviceError, match=r"is compiled for board 'other', but the card is board 'u55c'$"
+        ):
+            simulated(folder, other, card=first.card)
 
 
 def changed(accelerator: Accelerator, folder: Path, old: str, new: str) -> Path:
-    """Written, with something else in the manifest of the second group."""
+    """A written folder with a change in the manifest of the second group."""
     shutil.copytree(accelerator.written, folder)
     place = folder / "group_1" / "manifest.json"
     text = place.read_text()

@@ -22,7 +22,7 @@ def open_kernel(folder: Path, channels: int = 1, **model) -> SimulatedDevice:
 
 
 def run(device: SimulatedDevice, beats: int, seed: int = 0, step: int = 1) -> None:
-    """Run the kernel; check that each channel holds its input plus the step."""
+    """Run the kernel and check that each channel holds its input plus the step."""
     rng = np.random.default_rng(seed)
     channels = len(device.manifest.ports)
     inputs = [rng.integers(0, 2**32, beats * BEAT_WORDS, dtype=np.uint32) for _ in range(channels)]
@@ -48,15 +48,15 @@ def test_result(kernel, beats):
 
 
 def test_two_designs_side_by_side(kernel):
-    with open_kernel(kernel(channels=2), 2) as one, open_kernel(kernel(channels=2, step=3), 2) as three:
+    with open_kernel(kernel(channels=2), 2) as single, open_kernel(kernel(channels=2, step=3), 2) as triple:
         for seed in range(3):
-            run(one, 5, seed)
-            run(three, 5, seed, step=3)
+            run(single, 5, seed)
+            run(triple, 5, seed, step=3)
 
 
 @pytest.mark.parametrize("rate", [Fraction(1), Fraction(133, 192), Fraction(1, 3)])
 def test_rate(kernel, rate):
-    """Two beats of traffic a beat of data share the rate; the two latencies come on top."""
+    """A beat of data is two beats of traffic, which share the rate. The two latencies are added."""
     beats = 1000
     with open_kernel(kernel(channels=2), 2, rate=rate) as device:
         run(device, beats)
@@ -66,7 +66,8 @@ def test_rate(kernel, rate):
 
 @pytest.mark.parametrize("latency", [1, 37, 400])
 def test_latency(kernel, latency):
-    """One beat costs the latency of its address and of its response, and what the kernel itself takes."""
+    """One beat costs the latency of its address, the latency of its response, and the cycles of the
+    kernel."""
     with open_kernel(kernel(channels=2), 2, rate=Fraction(1), latency=latency) as device:
         run(device, 1)
         cycles = device.read_register(CYCLES)
@@ -97,7 +98,7 @@ def test_same_run_takes_the_same_cycles(kernel):
 
 
 def test_a_long_run_says_how_far_it_is(kernel, monkeypatch):
-    """And of how many cycles, once a run of as many tokens has ended."""
+    """Progress also names the expected cycles after a run of as many tokens has ended."""
     monkeypatch.setattr("streamgen.runtime.simulator.CHUNK_CYCLES", 100)
     with open_kernel(kernel(channels=2), 2) as device:
         told: list[str] = []
@@ -114,14 +115,14 @@ def test_a_long_run_says_how_far_it_is(kernel, monkeypatch):
         numbers[len(first) : 2 * len(first)],
         numbers[2 * len(first) :],
     )
-    assert all(len(found) == 1 for found in once + longer)
+    assert all(len(line) == 1 for line in once + longer)
     assert [done for done, _ in again] == [done for (done,) in once] == sorted({done for (done,) in once})
     (goal,) = {goal for _, goal in again}
     assert once[-1][0] < goal < longer[-1][0]
 
 
 def test_a_first_run_says_how_many_cycles_it_takes_at_least(kernel, monkeypatch):
-    """Where that is known; it is asked for once a run, and not of runs that are short."""
+    """The least cycles are shown if they are known. They are asked for once in each long run."""
     monkeypatch.setattr("streamgen.runtime.simulator.CHUNK_CYCLES", 100)
     with open_kernel(kernel(channels=2), 2) as device:
         told: list[str] = []
@@ -150,7 +151,7 @@ def test_error_response(kernel):
 
 
 def test_late_and_lost_responses(kernel):
-    """A beat that is late takes its time, and no other bits; a lost one is waited for in vain."""
+    """A late beat costs time and changes no bits. A lost beat never comes, and the run times out."""
     with open_kernel(kernel(channels=2), 2) as device:
         run(device, 64)
         usual = device.read_register(CYCLES)
@@ -174,9 +175,9 @@ def test_late_and_lost_responses(kernel):
     ("given", "message"),
     [
         (("slow",), "kind of a fault is 'slow'; SLVERR, DECERR, late, never are allowed"),
-        (("late",), "0 cycles of a fault 'late'; only one that is late has some"),
-        (("DECERR", 3), "3 cycles of a fault 'DECERR'; only one that is late has some"),
-        (("never", 0, False, False), "a fault that meets neither reads nor writes is none"),
+        (("late",), "cycles of a fault 'late' are 0; a late fault needs 1 or more, others take 0"),
+        (("DECERR", 3), "cycles of a fault 'DECERR' are 3; a late fault needs 1 or more, others take 0"),
+        (("never", 0, False, False), "a fault must affect reads or writes"),
     ],
 )
 def test_faults_that_are_none(given, message):

@@ -1,4 +1,4 @@
-"""The build: cached, atomic, shared between processes, and clear about what is missing."""
+"""The build is cached, atomic and shared between processes, and its errors name missing tools."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ MASTERS = ["m_axi_gmem0"]
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """A cache of its own, so that the first build is a build."""
+    """A separate, empty cache."""
     return tmp_path_factory.mktemp("cache")
 
 
@@ -31,7 +31,7 @@ def _use_cache(cache, monkeypatch):
 
 
 def build(folder: Path) -> tuple[Path, list[str]]:
-    """Build the kernel in a folder; return the library and what the build reported."""
+    """Build the kernel in a folder, and return the library and the progress messages of the build."""
     told: list[str] = []
     return verilator.build([folder / "design.v"], "top", MASTERS, told.append), told
 
@@ -73,7 +73,7 @@ def test_most_tests_build_quickly():
 
 @pytest.mark.long_runs
 def test_long_runs_are_optimised():
-    """In the process of the test before, and for any after it."""
+    """The optimised simulator is used in the process of the test before, and in later processes."""
     assert verilator._fast()[0] == "-Os"
 
 
@@ -82,7 +82,7 @@ def test_the_next_builds_quickly_again():
 
 
 def test_headers_are_compiled_once(tmp_path, monkeypatch):
-    """A compiler says when it does not use them; damaged, they are compiled again."""
+    """The compiler warns if it does not use them. Damaged headers are compiled again."""
     flags = ("-std=c++20", "-O1")
     source = tmp_path / "unit.cc"
     source.write_text("#include <vector>\nint main() { return std::vector<int>{}.size() + VL_BYTES_I(0); }\n")
@@ -96,8 +96,8 @@ def test_headers_are_compiled_once(tmp_path, monkeypatch):
     header, used = compile_one()
     compiled = header.with_suffix(".h.gch")
     assert used.splitlines()[0] == f"! {compiled}"
-    made = compiled.stat().st_ino
-    assert compile_one()[0] == header and compiled.stat().st_ino == made
+    inode = compiled.stat().st_ino
+    assert compile_one()[0] == header and compiled.stat().st_ino == inode
     with compiled.open("r+b") as file:
         file.truncate(1000)
     monkeypatch.setattr(verilator, "_intact_preludes", set())  # as in a new process
@@ -107,7 +107,7 @@ def test_headers_are_compiled_once(tmp_path, monkeypatch):
 
 
 def test_killed_build_leaves_no_trace(kernel, monkeypatch):
-    """What a killed process left is a folder that nobody reads, and that a later build removes."""
+    """The folder of a killed build is never read, and a later build removes it."""
     left = verilator.cache_folder() / "build-killed"
     left.mkdir(parents=True)
     (left / "library").write_bytes(b"half")
@@ -138,7 +138,7 @@ def test_least_recently_used_goes_first(kernel, monkeypatch):
 
 
 def test_what_another_process_takes_away_meanwhile(tmp_path):
-    """A name that is listed and no more there, as when two processes prune, or another build ends."""
+    """A listed file is gone, as when two processes prune at once or another build ends."""
     for name in ("a.so", "a.gch", "build-a"):
         (tmp_path / name).symlink_to(tmp_path / "gone")
     (tmp_path / "build-b").mkdir()
@@ -152,7 +152,7 @@ def test_cache_that_cannot_be_written(kernel, cache, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(verilator, "_build", lambda *arguments: arguments[4].write_bytes(b"made"))
-    with pytest.warns(UserWarning, match=r"^simulators are not kept: .*Not a directory") as said:
+    with pytest.warns(UserWarning, match=r"^built simulators are not kept for .*: .*Not a directory") as said:
         library, _ = build(kernel())
         assert not verilator.is_built([kernel() / "design.v"], "top", MASTERS)
     assert len(said) == 1
@@ -177,7 +177,7 @@ def test_no_compiler(kernel, monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(MissingToolError) as error:
         build(kernel())
-    assert str(error.value) == "simulation needs a C++ compiler and finds none: apt-get install g++"
+    assert str(error.value) == "simulation needs a C++ compiler, and none is on PATH: apt-get install g++"
 
 
 def test_no_verilator(kernel, monkeypatch):

@@ -1,4 +1,4 @@
-"""streamgen.runtime.verilog_text: Verilog of others describes hardware and nothing else."""
+"""streamgen.runtime.verilog_text: the Verilog of a written folder only describes hardware."""
 
 import random
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamgen.base.errors import CheckpointError, StreamgenError
-from streamgen.runtime.verilator import package_folder, run_tool
+from streamgen.runtime.verilator import run_tool, verilator_program
 from streamgen.runtime.verilog_text import require_harmless
 
 COMMAND = '$system("touch hit")'
@@ -28,11 +28,11 @@ HARMFUL = {
     "$systemf": "'$systemf' may run",
     "$finish": "'$finish' may run",
     "$": "'$' may run",
-    '`include "/etc/passwd"': "'`include' is a directive that may take in other text",
+    '`include "/etc/passwd"': "'`include' is a directive that may include other text",
     "`verilator_config": "'`verilator_config' is a directive",
     "`systemc_header": "'`systemc_header' is a directive",
-    'import "DPI-C" function int system(string s);': "calls functions of C",
-    'export "DPI-C" function f;': "calls functions of C",
+    'import "DPI-C" function int system(string s);': "calls C functions",
+    'export "DPI-C" function f;': "calls C functions",
     f"`define RUN {COMMAND}\n": "'$system' may run",
     "`define S system\n`define D $`S\n": "'$' may run",
     "`define P(a, b) a``b\n`P($sys, tem)": "'`' is a directive",
@@ -94,10 +94,10 @@ PIECES = [
 
 @pytest.mark.slow
 def test_what_verilator_reads_as_a_command_is_found(seed: int, tmp_path: Path) -> None:
-    """Random texts of comments, strings, names and directives around a command: when Verilator's preprocessor
-    leaves it as code, we have refused the text."""
+    """Random texts of comments, strings, names and directives surround a command. If Verilator's preprocessor
+    keeps the command as code, streamgen has refused the text."""
     draw, left = random.Random(seed), 0
-    verilator = str(package_folder() / "bin" / "verilator_bin")
+    verilator = verilator_program()
     taken = 0
     while taken < 150:
         text = "".join(draw.choices(PIECES, k=draw.randint(3, 14))) + "\n"

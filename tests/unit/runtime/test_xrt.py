@@ -1,4 +1,4 @@
-"""The board's device against a stand-in for pyxrt that is as particular as the real one, and checks it."""
+"""The device on a board, against a stand-in for pyxrt that is as strict as pyxrt and checks its use."""
 
 import sys
 from enum import Enum
@@ -165,7 +165,7 @@ def test_timeout_then_reset(pyxrt, monkeypatch, binary):
 
 
 def test_a_core_that_cannot_be_reset_is_loaded_anew(pyxrt, binary):
-    """What is told of a run without a status block."""
+    """The error explains a run without a status block."""
     with board(binary, DESCRIPTION) as device:
         device.set_scalar("tiles", 1)
         device.allocate("data0").write(b"kept", 60)
@@ -192,7 +192,7 @@ def test_a_run_that_ends_late_is_waited_for(pyxrt, monkeypatch, binary):
 
 
 def test_two_runs_in_flight(pyxrt, binary):
-    """Each with buffers and scalars of its own."""
+    """Each run has its own buffers and scalars."""
     with board(binary, DESCRIPTION) as device:
         for slot in range(2):
             device.allocate("data0", slot).write(bytes([slot] * 64))
@@ -216,13 +216,16 @@ def test_error_state(pyxrt, monkeypatch, binary):
 
 
 def test_a_board_that_is_lost_in_a_run(pyxrt, monkeypatch, binary):
-    """XRT's words are told, nothing of the board is held any more, and who opens it again gets it anew."""
+    """The error has XRT's message, all objects of the board are released, and opening it again loads it
+    again."""
     with board(binary, DESCRIPTION) as device, board(binary, DESCRIPTION) as other:
         device.set_scalar("tiles", 1)
         data = device.allocate("data0")
         device.start()
         monkeypatch.setattr(Bo, "gone", True)
-        with pytest.raises(DeviceError, match="the board was lost in a run: failed to wait: No such device"):
+        with pytest.raises(
+            DeviceError, match="the board stopped answering during a run: failed to wait: No such device"
+        ):
             device.wait()
         with pytest.raises(DeviceError, match=r"^buffer 'data0' cannot be written: sync failed: Input"):
             data.write(b"lost")
@@ -230,7 +233,7 @@ def test_a_board_that_is_lost_in_a_run(pyxrt, monkeypatch, binary):
         with pytest.raises(DeviceError, match=r"^buffer 'data0' cannot be read: sync failed"):
             device.reset()
         assert device.lost and other.lost and data.object is None
-        with pytest.raises(DeviceError, match=r"^board 0 does not take .*: no such device$"):
+        with pytest.raises(DeviceError, match=r"^board 0 cannot load .*: no such device$"):
             board(binary, DESCRIPTION)
         monkeypatch.setattr(Bo, "gone", False)
         with board(binary, DESCRIPTION) as again:
@@ -249,19 +252,22 @@ def test_memory_that_kernels_do_not_reach(pyxrt, monkeypatch, binary):
         monkeypatch.setattr(Bo, "place", 1 << 40)
         with pytest.raises(
             DeviceError,
-            match=r"^buffer 'data1' of \d+ bytes lies at 0x10000000000 on the board; kernels reach addresses "
-            r"below 0x10000000000$",
+            match=r"^buffer 'data1' of \d+ bytes lies at 0x10000000000 on the board, but kernels only reach "
+            r"addresses below 0x10000000000$",
         ):
             device.allocate("data1")
 
 
 def test_what_the_board_refuses(pyxrt, binary):
-    with pytest.raises(DeviceError, match=r"^board 1 does not take .*a.xclbin: no such device$"):
+    with pytest.raises(DeviceError, match=r"^board 1 cannot load .*a.xclbin: no such device$"):
         board(binary, DESCRIPTION, index=1)
     large = manifest(2, beats=1 << 20)
     binary.write_bytes(linked(large))
     with board(binary, large) as device:
-        with pytest.raises(DeviceError, match=r"^buffer 'data1' of 134217728 bytes: failed to allocate bo$"):
+        with pytest.raises(
+            DeviceError,
+            match=r"^buffer 'data1' of 134217728 bytes cannot be allocated: failed to allocate bo$",
+        ):
             device.allocate("data1")
         with pytest.raises(ValueError, match="is -1; 0 to 2147483647 are allowed"):
             device.set_scalar("tiles", -1)

@@ -1,4 +1,4 @@
-"""A small kernel that keeps the contract, or breaks one law or promise of it on purpose."""
+"""A small kernel that keeps the contract, or breaks one law or promise on purpose."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ __all__ = ["HiddenParams", "IncrementParams", "case"]
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementParams:
-    """o = i + by for `rows` rows of 8 elements, 4 of them a token; fault breaks one law."""
+    """o = i + by for `rows` rows of 8 elements, with 4 elements in a token. fault: the law to break."""
 
     fault: str = ""
 
@@ -83,7 +83,7 @@ class IncrementParams:
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenParams(IncrementParams):
-    """A choice that does not show in the name of the module."""
+    """Params with a choice that is not part of the name of the module."""
 
     lanes: int = field(default=4, repr=False)
 

@@ -1,4 +1,4 @@
-"""The bench and the monitor: right components pass, every kind of broken one is caught and named."""
+"""The bench and the monitor: right components pass, and every kind of fault is found and named."""
 
 import pytest
 from amaranth import Module, Signal
@@ -115,7 +115,7 @@ def test_lost_token_is_a_stuck_run_and_the_table_says_who_waits():
     assert str(error.value).splitlines() == [
         "no token moved for 50 cycles, at cycle 90 (Stalls(seed=9, sources=0.0, sinks=0.0))",
         "stream  valid ready  tokens left",
-        "i           0     1  0 of 40         the component waits, no token is left",
+        "i           0     1  0 of 40         the component waits, and no token is left",
         "o           0     1  1 of 40         the bench waits for the component",
     ]
 
@@ -203,7 +203,7 @@ def test_bad_arguments(inputs, outputs, message):
 def test_bad_stalls(field):
     with pytest.raises(ValueError) as error:
         Stalls(seed=0, **{field: 1.5})
-    assert str(error.value) == f"{field} must be a chance from 0 to 1, not 1.5"
+    assert str(error.value) == f"{field} is 1.5; a probability from 0 to 1 is needed"
 
 
 def test_monitor_counts_and_forgets_on_reset():

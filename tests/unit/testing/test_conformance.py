@@ -1,4 +1,5 @@
-"""Conformance: a right kernel conforms; liars are caught, by kernel, port, promise and what is seen."""
+"""Conformance: a right kernel conforms. For a wrong kernel the error names kernel, port, promise and
+measurement."""
 
 import re
 
@@ -15,7 +16,7 @@ test_increment_conforms = pytest.mark.slow(conformance_tests(IncrementParams(), 
 
 
 def caught(params, cases=CASES, **options) -> list[str]:
-    """The lines of the error behind its first, which names the kernel and the seed."""
+    """The lines of the error after its first line, which names the kernel and the seed."""
     with pytest.raises(ConformanceError) as error:
         check(params, cases, refused=REFUSED, **options)
     first, *lines = str(error.value).splitlines()
@@ -27,7 +28,7 @@ def caught(params, cases=CASES, **options) -> list[str]:
     ("fault", "message"),
     [
         ("golden touches", "case 0: i: golden changes its input"),
-        ("golden port", "case 0: golden gives ['y'], the outputs are ['o']"),
+        ("golden port", "case 0: golden returns ['y']; the outputs are ['o']"),
         (
             "curve falls",
             "case 0: o: the curve is not monotone: token 2 moves in cycle 3, after token 1 in cycle 3",
@@ -35,7 +36,7 @@ def caught(params, cases=CASES, **options) -> list[str]:
         ("curve short", "case 0: o: the curve has 5 tokens; the stream has 10"),
         ("curve missing", "case 0: there are curves for ['i']; the ports are ['i', 'o']"),
         ("narrow", "o: the component has an output of 24 bits; an output of 32 bits is promised"),
-        ("pin", "irq: a kernel has streams only"),
+        ("pin", "irq: a kernel may only have streams"),
         ("port", "i_more: no case uses this port"),
         ("drops", "done: the component has no such output of 1 bit; a run waits for it"),
         ("accepts", "describe accepts {'by': -1, 'rows': 1}: {'by': -1, 'tokens': 2}"),
@@ -47,7 +48,9 @@ def test_liars_seen_without_a_run(fault, message):
 
 def test_resources_do_not_depend_on_the_bounds():
     (line,) = caught(IncrementParams(fault="other lut"))
-    assert line.startswith("params: cost promises other resources for other bounds: ['Resources(lut=71, ")
+    assert line.startswith(
+        "params: cost promises different resources for different bounds: ['Resources(lut=71, "
+    )
 
 
 def test_a_field_that_does_not_fit():
@@ -78,7 +81,7 @@ def test_a_wrong_shape():
     bounds, inputs = case(1, 2)
     lines = caught(IncrementParams(), [(bounds, {"i": inputs["i"][:1]}), (bounds, {"j": inputs["i"]})])
     assert lines[0].startswith("params: case 0 {'by': 1, 'rows': 2}: ")
-    assert lines[1] == "params: case 1: the inputs are ['i'], the case has ['j']"
+    assert lines[1] == "params: case 1: the inputs are ['i']; the case has ['j']"
 
 
 DIFFERS = (
@@ -93,7 +96,8 @@ DIFFERS = (
         (
             "leak",
             "golden",
-            "each case is right alone, so state survives a descriptor: " + DIFFERS.format("leak"),
+            "each case is right when it runs alone, so state survives a descriptor: "
+            + DIFFERS.format("leak"),
         ),
         (
             "withdraws",
@@ -104,7 +108,7 @@ DIFFERS = (
             "curve",
             "promises",
             r"IncrementParams\(fault='curve'\) with {'by': 3, 'rows': 5}:\n  o: token 2 moves in cycle 4, "
-            r"the curve says 5 \(8 of 10 differ; measured \[2, 3, 4, 5, 6, 7\], "
+            r"but the curve says 5 \(8 of 10 differ; measured \[2, 3, 4, 5, 6, 7\], "
             r"promised \[2, 3, 5, 6, 8, 9\]\)",
         ),
         pytest.param(
@@ -142,7 +146,7 @@ DIFFERS = (
         pytest.param(
             "gap",
             "promises",
-            r".*'rows': 5}:\n  the next descriptor comes 6 cycles after the last input token, 4 are allowed",
+            r".*'rows': 5}:\n  the next descriptor is taken 6 cycles after the last input token; at most 4",
             marks=pytest.mark.slow,
         ),
         pytest.param(
@@ -154,13 +158,13 @@ DIFFERS = (
         pytest.param(
             "slow",
             "resources",
-            r"IncrementParams\(fault='slow'\)\n(.*\n)*  a path of \d+ LUT levels, 8 are allowed: by.* -> o__",
+            r"IncrementParams\(fault='slow'\)\n(.*\n)*  a path has \d+ LUT levels; 8 are allowed: by.* -> o_",
             marks=pytest.mark.slow,
         ),
     ],
 )
 def test_liars_seen_in_a_run(fault, aspect, message):
-    """Each by its aspect, as the only line that this aspect has to say."""
+    """Its aspect finds each fault, and has no other line."""
     text = "\n".join(caught(IncrementParams(fault=fault), aspects=[aspect]))
     assert re.match(f"{aspect}: {message}", text), text
 
@@ -180,7 +184,7 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match=r"^at least one case is needed$"):
         check(IncrementParams(), [])
     known = "params, golden, reset, promises, resources, verilog"
-    with pytest.raises(ValueError, match=f"^aspects are {known}; goldne is none$"):
+    with pytest.raises(ValueError, match=f"^unknown aspects: goldne; {known} are allowed$"):
         check(IncrementParams(), CASES, aspects=["goldne"])
 
 

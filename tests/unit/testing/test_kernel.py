@@ -1,4 +1,4 @@
-"""streamgen.testing.kernel: a right kernel passes, each broken law and promise is caught and named."""
+"""streamgen.testing.kernel: a right kernel passes, and each broken law and promise is found and named."""
 
 import numpy as np
 import pytest
@@ -57,11 +57,11 @@ def test_wrong_value_is_shown_where_it_is():
         ("ii", "cost.ii is 2.0, measured 1.000"),
         (
             "curve",
-            "o: token 2 moves in cycle 4, the curve says 5 (6 of 8 differ; "
+            "o: token 2 moves in cycle 4, but the curve says 5 (6 of 8 differ; "
             "measured [2, 3, 4, 5, 6, 7], promised [2, 3, 5, 6, 8, 9])",
         ),
-        ("curve missing", "curves are given for ['i'], the ports are ['i', 'o']"),
-        ("gap", "the next descriptor comes 6 cycles after the last input token, 4 are allowed"),
+        ("curve missing", "there are curves for ['i']; the ports are ['i', 'o']"),
+        ("gap", "the next descriptor is taken 6 cycles after the last input token; at most 4 are allowed"),
     ],
 )
 def test_broken_promise_is_named(fault, message):

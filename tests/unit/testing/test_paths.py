@@ -6,14 +6,15 @@ from streamgen.testing.paths import deepest
 
 
 class Netlist:
-    """Cells of one output each, between the input port `a` and the output port `o`; nets by name."""
+    """Cells with one output each, between the input port `a` and the output port `o`; nets are given by
+    name."""
 
     def __init__(self) -> None:
         self.cells: dict[str, dict] = {}
         self.nets: dict[str, int] = {"a": 2}
 
     def cell(self, kind: str, output: str, **inputs: str) -> None:
-        """A cell that drives the net `output` at port O; an input is a net, "0" and "1" are constants."""
+        """A cell that drives the net `output` at port O. An input is a net; "0" and "1" are constants."""
         self.drive(kind, {"O": [output]}, **inputs)
 
     def drive(self, kind: str, outputs: dict[str, list[str]], **inputs: str) -> None:
@@ -84,7 +85,7 @@ def test_a_carry_chain_is_one_level() -> None:
 
 
 def test_a_carry_out_that_starts_another_chain() -> None:
-    """From the output of a LUT into CI is a level; CYINIT as well, even from a chain."""
+    """From the output of a LUT into CI is one level; so is a path into CYINIT, even from a chain."""
     n = Netlist()
     n.drive("CARRY4", {"CO": ["c0"]}, CI="0", CYINIT="a", DI="0", S="0")
     n.drive("CARRY4", {"CO": ["c1"]}, CI="0", CYINIT="c0", DI="0", S="0")
@@ -169,4 +170,4 @@ def test_a_loop_and_an_unknown_cell_are_errors() -> None:
     n.cell("RAMB36E1", "x", I="a")
     with pytest.raises(ValueError) as error:
         n.deepest("x")
-    assert str(error.value) == "cell RAMB36E1_0 is of type RAMB36E1, which this count does not know"
+    assert str(error.value) == "cell RAMB36E1_0 has the type RAMB36E1, which has no known number of levels"

@@ -22,15 +22,15 @@ FAILING = """
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> str:
-    """Output of a session in a process of its own; its working directory has no conftest of ours."""
+    """Output of a session in a separate process, whose working directory has no conftest of streamgen."""
     pytester.makeconftest(f"pytest_plugins = [{PLUGIN!r}]")
     return "\n".join(pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments).outlines)
 
 
 def drawn(output: str) -> str:
-    found = re.search(r"drawn \d+", output)
-    assert found is not None, output
-    return found[0]
+    match = re.search(r"drawn \d+", output)
+    assert match is not None, output
+    return match[0]
 
 
 def test_failure_prints_what_replays_it(pytester: pytest.Pytester) -> None:
@@ -58,7 +58,7 @@ def test_bad_seed(pytester: pytest.Pytester) -> None:
 
 
 def test_nothing_is_forced_on_others(pytester: pytest.Pytester) -> None:
-    """Whoever does not ask for the plugin has neither its option nor its fixture."""
+    """Without the plugin, there is neither its option nor its fixture."""
     pytester.makepyfile(test_it="def test_other(seed): ...")
     pytester.runpytest_subprocess("-p", "no:cacheprovider").stdout.fnmatch_lines(
         ["*fixture 'seed' not found"]

@@ -1,4 +1,4 @@
-"""The stream simulator: the same tokens in the same cycles as the bench, the same errors."""
+"""The stream simulator gives the same tokens in the same cycles as the bench, and the same errors."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from streamgen.testing.stream_simulator import StreamSimulator
 
 
 class Faulty(wiring.Component):
-    """A register stage that passes tokens on; the upper bits of its tokens pick a law to break."""
+    """A register stage that passes tokens on. The upper bits of its tokens select a law to break."""
 
     i: In(stream.Signature(8))
     o: Out(stream.Signature(8))

@@ -16,7 +16,7 @@ from streamgen.testing.synthesis import check_resources, synthesise
 
 
 class Circuit(wiring.Component):
-    """`a` and `b` are registered, `function` of them is registered into `o`."""
+    """Registers for `a` and `b`, and a register `o` for `function` of them."""
 
     def __init__(self, bits, function):
         self._function = function
@@ -30,7 +30,7 @@ class Circuit(wiring.Component):
 
 
 def read_write(depth, style):
-    """A memory written with a, b and read into o."""
+    """A memory that is written with a and b and read into o."""
 
     def function(m, a, b):
         m.submodules.memory = memory = Memory(shape=len(a), depth=depth, init=[], attrs={"ram_style": style})
@@ -113,7 +113,7 @@ def test_combinational_loop_is_an_error():
 
 @dataclass(frozen=True, kw_only=True)
 class AdderParams:
-    """b + a, registered before and after; promises whatever it is told to."""
+    """b + a, with registers before and after. The promise is a parameter."""
 
     lut: int
     ff: int
@@ -131,9 +131,9 @@ class AdderParams:
 
 @pytest.mark.slow
 def test_a_promise_within_a_fifth_holds():
-    found = check_resources(AdderParams(lut=70, ff=200))
-    assert (found.resources.ff, found.levels) == (193, 2)
-    assert check_resources(AdderParams(lut=58, ff=175), {"tokens": 3}) == found
+    synthesis = check_resources(AdderParams(lut=70, ff=200))
+    assert (synthesis.resources.ff, synthesis.levels) == (193, 2)
+    assert check_resources(AdderParams(lut=58, ff=175), {"tokens": 3}) == synthesis
 
 
 @pytest.mark.slow
@@ -145,4 +145,4 @@ def test_what_is_promised_and_is_not_so():
     assert head == "AdderParams(lut=200, ff=100)"
     assert re.fullmatch(r"  lut: 200 promised, 6[45] found \(\+2\d\d%\)", lut)
     assert ff == "  ff: 100 promised, 193 found (-48%)"
-    assert re.fullmatch(r"  a path of 2 LUT levels, 1 are allowed: register_.* -> o\[\d+\]\.D", path)
+    assert re.fullmatch(r"  a path has 2 LUT levels; 1 are allowed: register_.* -> o\[\d+\]\.D", path)

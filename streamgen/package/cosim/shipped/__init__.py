@@ -1,1 +1,1 @@
-"""Benches, shipped with packages as they are: they need streamgen[cosim] and their folder."""
+"""Benches, copied into packages unchanged. They need streamgen[cosim] and the folder of their kernel."""

@@ -1,11 +1,12 @@
 """The kernel of this package under cocotb: cocotbext-axi is its host and its memory.
 
-    make                                    # with Icarus; SIM=verilator, SIM=questa, ... as cocotb knows them
-    make VERILOG_SOURCES=netlist.v          # what you have built of the Verilog
-    make COCOTB_TEST_FILTER=runs SEED=3     # one of the tests below, other stalls
+    make                                    # on Icarus; SIM=verilator, SIM=questa, ... are cocotb's names
+    make VERILOG_SOURCES=netlist.v          # on a netlist that you built from the Verilog
+    make COCOTB_TEST_FILTER=runs SEED=3     # only matching tests, with other stalls
 
-runs.npz holds runs of the kernel with what they read and what they must leave in memory; run k is `k/tiles`,
-`k/position`, `k/table`, `k/in/NAME`, `k/out/NAME`. Weights and registers are those of the package's manifest.
+runs.npz holds recorded runs of the kernel: the memory that a run reads, and the memory that it must leave.
+Run k is `k/tiles`, `k/position`, `k/table`, `k/in/NAME`, `k/out/NAME`. The manifest of the package names the
+weights and the registers.
 """
 
 import logging
@@ -36,7 +37,7 @@ HERE = Path(os.environ.get("STREAMGEN_BENCH", Path(__file__).resolve().parent))
 PACKAGE = Path(os.environ.get("STREAMGEN_PACKAGE", HERE.parent))
 SEED = int(os.environ.get("SEED") or 0)
 PATIENCE = int(os.environ.get("PATIENCE") or 1_000_000)  # cycles that a run may take
-RESET, SETTLE = 8, 32  # cycles: the shortest reset that a kernel notices; what a host waits after it
+RESET, SETTLE = 8, 32  # cycles: the shortest reset that a kernel notices; the wait of the host after it
 CONTROL, GLOBAL_ENABLE, ENABLE, STATUS = 0x00, 0x04, 0x08, 0x0C
 START, DONE, CONTINUE = 1 << 0, 1 << 1, 1 << 4
 PAGE = 4096
@@ -44,12 +45,12 @@ Run = dict[str, Any]
 
 
 class BenchCard:
-    """Clock, memory and host of one kernel: what XRT and the card are to it."""
+    """Clock, memory and host of one kernel. They take the place of the card and XRT."""
 
     def __init__(self, dut: Any, ram: Any = AxiRam) -> None:
         self.dut, self.manifest = dut, Manifest.from_json((PACKAGE / "manifest.json").read_text())
-        logging.getLogger(f"cocotb.{dut._name}").setLevel(logging.WARNING)  # each burst is a line otherwise
-        self.memory = SparseMemory(2**48)  # one for all masters, as on the card
+        logging.getLogger(f"cocotb.{dut._name}").setLevel(logging.WARNING)  # else each burst prints a line
+        self.memory = SparseMemory(2**48)  # all masters share it, as on the card
         self.host = AxiLiteMaster(
             AxiLiteBus.from_prefix(dut, "s_axi_control"), dut.ap_clk, dut.ap_rst_n, reset_active_level=False
         )
@@ -67,16 +68,16 @@ class BenchCard:
         self.addresses = self._placed()
 
     def _placed(self) -> dict[str, int]:
-        """Every buffer begins at a page of its channel."""
+        """The address of each buffer. Every buffer begins at a page of its channel."""
         free = {p.channel: p.channel * self.manifest.board.channel_bytes for p in self.manifest.ports}
-        found = {}
+        addresses = {}
         for info in self.manifest.buffers:
-            found[info.name] = free[info.channel]
+            addresses[info.name] = free[info.channel]
             free[info.channel] += -(-info.bytes // PAGE) * PAGE
-        return found
+        return addresses
 
     async def open(self) -> None:
-        """Reset the kernel, tell it where its buffers are, write weights."""
+        """Reset the kernel, write the weights, and write the addresses of the buffers to the registers."""
         self.dut.ap_rst_n.value = 0
         cocotb.start_soon(Clock(self.dut.ap_clk, 2, unit="step").start())
         await ClockCycles(self.dut.ap_clk, RESET)
@@ -94,22 +95,22 @@ class BenchCard:
     async def start(
         self, command: int, tiles: int = 0, position: int = 0, timeout: int = DEFAULT_TIMEOUT
     ) -> None:
-        """Arguments and start."""
+        """Write the arguments and start a run."""
         given = {"command": command, "tiles": tiles, "position": position, "timeout": timeout}
         for name, value in given.items():
             await self.host.write_dword(self.offsets[name], value)
         await self.host.write_dword(CONTROL, START)
 
     async def finish(self) -> None:
-        """Wait for the interrupt, and acknowledge the run as ap_ctrl_chain wants it."""
+        """Wait for the interrupt, and acknowledge the run as ap_ctrl_chain demands."""
         if not self.dut.interrupt.value:
             await with_timeout(RisingEdge(self.dut.interrupt), 2 * PATIENCE, "step")
-        assert await self.host.read_dword(CONTROL) & DONE, "an interrupt without a run that is done"
+        assert await self.host.read_dword(CONTROL) & DONE, "an interrupt, but no run has ended"
         await self.host.write_dword(STATUS, 1)
         await self.host.write_dword(CONTROL, CONTINUE)
 
     def load(self, run: Run) -> None:
-        """Write what a run reads."""
+        """Write the memory that a run reads."""
         (status,) = (info for info in self.manifest.buffers if info.role == "status")
         (table,) = (info for info in self.manifest.buffers if info.role == "table")
         self.memory.write(self.addresses[status.name], bytes(status.bytes))
@@ -118,28 +119,29 @@ class BenchCard:
             self.memory.write(self.addresses[name], image)
 
     def status(self) -> StatusBlock:
-        """The status block that the kernel has left."""
+        """The status block that the kernel wrote."""
         (info,) = (info for info in self.manifest.buffers if info.role == "status")
         image = self.memory.read(self.addresses[info.name], self.manifest.status_bytes)
         status = StatusBlock.unpack(bytes(image), len(self.manifest.counters))
-        assert status.design_hash == self.manifest.design_hash, "the hardware is another design's"
+        assert status.design_hash == self.manifest.design_hash, "the hardware holds another design"
         return status
 
     async def run(self, run: Run) -> int:
-        """One run, held to what it must leave in memory; returns its cycles."""
+        """Do one run, check the memory that it leaves, and return its cycles."""
         self.load(run)
         await self.start(COMMAND_RUN, run["tiles"], run["position"])
         await self.finish()
         status = self.status()
         assert status.error is RunError.NONE, explain(self.manifest, status)
         for name, image in run["out"].items():
-            found = self.memory.read(self.addresses[name], len(image))
-            wrong = [k for k, (a, b) in enumerate(zip(found, image, strict=True)) if a != b]
+            content = self.memory.read(self.addresses[name], len(image))
+            wrong = [k for k, (a, b) in enumerate(zip(content, image, strict=True)) if a != b]
             assert not wrong, f"{len(wrong)} of {len(image)} bytes of {name} differ, the first is {wrong[0]}"
         return status.cycles
 
     def stall(self, random: Random, chance: float) -> None:
-        """Pauses on every channel of every port, each of its own."""
+        """Pause every channel of every port at random, independently of the others. chance: probability of a
+        pause in a cycle."""
         channels = [
             self.host.write_if.aw_channel, self.host.write_if.w_channel, self.host.write_if.b_channel,
             self.host.read_if.ar_channel, self.host.read_if.r_channel,
@@ -177,7 +179,7 @@ def recorded() -> list[Run]:
 
 @cocotb.test()
 async def runs(dut: Any) -> None:
-    """All runs, one after the other."""
+    """All recorded runs, one after the other, give the recorded results."""
     card = BenchCard(dut)
     await card.open()
     for number, run in enumerate(recorded()):
@@ -186,7 +188,7 @@ async def runs(dut: Any) -> None:
 
 @cocotb.test()
 async def runs_with_stalls(dut: Any) -> None:
-    """The same, while host and memory pause at random."""
+    """All recorded runs give the recorded results while host and memory pause at random."""
     card = BenchCard(dut)
     card.stall(Random(SEED), 0.3)
     await card.open()
@@ -196,7 +198,7 @@ async def runs_with_stalls(dut: Any) -> None:
 
 @cocotb.test()
 async def reset_in_mid_run(dut: Any) -> None:
-    """A soft reset at random moments drains what is under way; the next run is right."""
+    """A soft reset at a random moment drains all transfers, and the next run is right."""
     card, random = BenchCard(dut), Random(SEED)
     await card.open()
     first = recorded()[0]

@@ -11,7 +11,7 @@ BUDGETS = CompileConfig(max_tokens=4, multipliers=256, channels=2)
 
 
 def small_space() -> Space:
-    """Of two matmuls with biases and a ReLU between them."""
+    """The space of a network with two matmuls with biases and a ReLU between them."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(40, 24), torch.nn.ReLU(), torch.nn.Linear(24, 8)).eval()
     return space(model, torch.zeros(2, 40), BUDGETS)

@@ -1,4 +1,5 @@
-"""Studies: never worse than the compiler's choice; shared between processes, also when one is killed."""
+"""Studies: never worse than the choice of the compiler, and shared between processes, even if one is
+killed."""
 
 import json
 import signal
@@ -38,8 +39,8 @@ import sys, time
 from streamgen.api.search import stored, study
 from tests.unit.api.search.models import small_space
 stored.HEARTBEAT, stored.GRACE = 1, 2
-one, stop = small_space(), int(sys.argv[2])
-known, count = one.evaluate, 0
+designs, stop = small_space(), int(sys.argv[2])
+known, count = designs.evaluate, 0
 def evaluate(point, **how):
     global count
     count += 1
@@ -47,14 +48,14 @@ def evaluate(point, **how):
     while stop and count == stop:
         time.sleep(1)
     return known(point, **how)
-one.evaluate = evaluate
-study.Study(one, storage=sys.argv[1], seed=None).run(int(sys.argv[3]))
+designs.evaluate = evaluate
+study.Study(designs, storage=sys.argv[1], seed=None).run(int(sys.argv[3]))
 print("ended", flush=True)
 """
 
 
 def _worker(url: str, stop: int, trials: int) -> subprocess.Popen[str]:
-    """A process that works on the study, and hangs in the middle of its stop-th point, if that is not 0."""
+    """A process that works on the study. It hangs in its point number `stop`, unless that is 0."""
     return subprocess.Popen(
         [sys.executable, "-c", WORKER, url, str(stop), str(trials)], stdout=subprocess.PIPE, text=True
     )
@@ -62,20 +63,21 @@ def _worker(url: str, stop: int, trials: int) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("sampler", ["tpe", "nsga2"])
 def test_a_front_beats_the_default(sampler: Any) -> None:
-    one = small_space()
-    study = Study(one, sampler=sampler)
+    designs = small_space()
+    study = Study(designs, sampler=sampler)
     study.run(8)
     assert study.points == 8 and len(study.tried) <= 8
     front = study.front(exact=False)
-    default = one.evaluate(one.default)
-    assert max(found.tokens_per_second for found in front) >= default.tokens_per_second
-    assert min(found.luts for found in front) <= default.luts
-    assert [found.tokens_per_second for found in front] == sorted(
-        (found.tokens_per_second for found in front), reverse=True
+    default = designs.evaluate(designs.default)
+    assert max(evaluation.tokens_per_second for evaluation in front) >= default.tokens_per_second
+    assert min(evaluation.luts for evaluation in front) <= default.luts
+    assert [evaluation.tokens_per_second for evaluation in front] == sorted(
+        (evaluation.tokens_per_second for evaluation in front), reverse=True
     )
-    for found in front:
+    for evaluation in front:
         assert not any(
-            other.tokens_per_second >= found.tokens_per_second and other.luts < found.luts for other in front
+            other.tokens_per_second >= evaluation.tokens_per_second and other.luts < evaluation.luts
+            for other in front
         )
 
 
@@ -90,39 +92,39 @@ SHAPES: tuple[dict[str, Any], ...] = (
 
 
 def test_a_front_goes_on_behind_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best point by bounds fits no SLR, say: what it beat is looked at in its place."""
-    one = small_space()
-    study = Study(one, ("luts",))
+    """The best point by bounds fits no SLR, so a point that it beat is evaluated in its place."""
+    designs = small_space()
+    study = Study(designs, ("luts",))
     study.run(12)
     (best,) = study.front(exact=False)
-    known, exactly = one.evaluate, []
+    known, exactly = designs.evaluate, []
 
     def evaluate(point: Point, *, exact: bool = False) -> Evaluation:
-        found = known(point, exact=exact)
+        evaluation = known(point, exact=exact)
         if exact:
             exactly.append(dict(point))
             if known(point).luts == best.luts:
-                return replace(found, why="it fits no SLR")
-        return found
+                return replace(evaluation, why="it fits no SLR")
+        return evaluation
 
-    monkeypatch.setattr(one, "evaluate", evaluate)
+    monkeypatch.setattr(designs, "evaluate", evaluate)
     (found,) = study.front()
     refused = [point for point in exactly if known(point).luts == best.luts]
-    built = [point for point in exactly if point not in refused and point != one.default]
+    built = [point for point in exactly if point not in refused and point != designs.default]
     assert refused and built
     assert found.exact and found.feasible
-    assert found.luts == min(known(point, exact=True).luts for point in [one.default, *built])
-    assert found.luts < known(one.default, exact=True).luts
+    assert found.luts == min(known(point, exact=True).luts for point in [designs.default, *built])
+    assert found.luts < known(designs.default, exact=True).luts
 
 
 def test_a_study_begins_with_the_most_of_each_factor() -> None:
-    one = small_space()
-    default, greatest = one.default, []
-    for factor in one.factors:
+    designs = small_space()
+    default, greatest = designs.default, []
+    for factor in designs.factors:
         numbers = [value for value in factor.values if isinstance(value, int)]
-        if numbers and "." not in factor.name and one.applies(factor, default):
+        if numbers and "." not in factor.name and designs.applies(factor, default):
             greatest.append((factor.name, max(numbers)))
-    study = Study(one)
+    study = Study(designs)
     study.run(1 + len(greatest))
     first, *others = study.report().trials
     assert all(
@@ -153,41 +155,44 @@ def test_a_search_of_random_decoders_needs_no_hint(number: int) -> None:
 
 
 def _needs_no_hint(model: Any, inputs: Any, config: CompileConfig, chosen: Sequence[str]) -> None:
-    """A search that begins with the least of every factor, and is told nothing of the compiler's choice, ends
-    no worse than that; it and the compiler are held to all points of the space, one by one."""
+    """A search that begins with the least value of every factor, without the choice of the compiler, gives no
+    worse result. The search and the compiler are compared with all points of the space."""
     factors = space(model, inputs, config).factors
     only = {factor.name: factor.values[:1] for factor in factors if factor.name not in chosen}
-    one = space(model, inputs, config, only=only)
-    points = _points(one)
-    every = [found for point in points if (found := one.evaluate(point)).feasible]
+    designs = space(model, inputs, config, only=only)
+    points = _points(designs)
+    every = [evaluation for point in points if (evaluation := designs.evaluate(point)).feasible]
     assert len(every) >= 24
-    default, fastest = one.evaluate(one.default), max(found.tokens_per_second for found in every)
-    study = Study(one)
-    study.run(len(points) // 2, first={factor.name: factor.values[-1] for factor in one.factors})
+    default, fastest = (
+        designs.evaluate(designs.default),
+        max(evaluation.tokens_per_second for evaluation in every),
+    )
+    study = Study(designs)
+    study.run(len(points) // 2, first={factor.name: factor.values[-1] for factor in designs.factors})
     front = study.front(exact=False)
-    best = max(found.tokens_per_second for found in front)
-    assert best >= default.tokens_per_second and min(found.luts for found in front) <= default.luts
+    best = max(evaluation.tokens_per_second for evaluation in front)
+    assert best >= default.tokens_per_second and min(evaluation.luts for evaluation in front) <= default.luts
     assert fastest >= best >= NEAR * fastest
     assert default.tokens_per_second >= OFF * fastest
-    known = {(found.tokens_per_second, found.luts) for found in every}
-    assert {(found.tokens_per_second, found.luts) for found in front} <= known
+    known = {(evaluation.tokens_per_second, evaluation.luts) for evaluation in every}
+    assert {(evaluation.tokens_per_second, evaluation.luts) for evaluation in front} <= known
 
 
-def _points(one: Space) -> list[dict[str, Value]]:
-    """All of a space, without what means nothing beside their policy."""
-    names = [factor.name for factor in one.factors]
-    found: dict[tuple[Any, ...], dict[str, Value]] = {}
-    for values in product(*(factor.values for factor in one.factors)):
+def _points(designs: Space) -> list[dict[str, Value]]:
+    """All points of a space, without factors that have no effect under their policy."""
+    names = [factor.name for factor in designs.factors]
+    points: dict[tuple[Any, ...], dict[str, Value]] = {}
+    for values in product(*(factor.values for factor in designs.factors)):
         point = dict(zip(names, values, strict=True))
-        point = {f.name: point[f.name] for f in one.factors if one.applies(f, point)}
-        found[tuple(point.items())] = point
-    return [*found.values()]
+        point = {f.name: point[f.name] for f in designs.factors if designs.applies(f, point)}
+        points[tuple(point.items())] = point
+    return [*points.values()]
 
 
 @pytest.mark.campaign
 @pytest.mark.slow
 def test_processes_share_a_study_in_a_database_and_one_is_killed() -> None:
-    """A worker is killed in the middle of a point; two others end the study, and try that point again."""
+    """A worker is killed in the middle of a point. Two others finish the study and repeat that point."""
     with postgres() as url:
         first = _worker(url, 3, 1000)
         assert first.stdout is not None
@@ -214,12 +219,12 @@ def test_processes_share_a_study_in_a_database_and_one_is_killed() -> None:
         assert len(done) >= 12 and len({trial.number for trial in done}) == len(done)
         resumed = Study(small_space(), storage=url)
         assert resumed.points == len(done) and resumed.front(exact=False)
-        with pytest.raises(ValueError, match="a study 'module' of another objectives"):
+        with pytest.raises(ValueError, match="a study 'module' with other objectives: give"):
             Study(small_space(), ("luts",), storage=url)
 
 
 def test_storages_that_cannot_be_used(tmp_path: Path) -> None:
-    one = small_space()
+    designs = small_space()
     for url, message in (
         (f"sqlite:///{tmp_path}/no/such/folder/base", "cannot be used: unable to open database file"),
         (
@@ -229,42 +234,42 @@ def test_storages_that_cannot_be_used(tmp_path: Path) -> None:
         ("mysql+nosuch://host/base", "nosuch"),
     ):
         with pytest.raises((StorageError, ValueError), match=message) as caught:
-            Study(one, storage=url)
+            Study(designs, storage=url)
         assert "secret" not in str(caught.value)
     place = f"sqlite:///{tmp_path}/base"
-    Study(one, storage=place)
+    Study(designs, storage=place)
     with sqlite3.connect(tmp_path / "base") as base:
         base.execute("update alembic_version set version_num = 'v9.9.9.z'")
-    with pytest.raises(StorageError, match="is of another release"):
-        Study(one, storage=place)
+    with pytest.raises(StorageError, match="was written by another release of Optuna"):
+        Study(designs, storage=place)
 
 
 def test_what_a_storage_tells(tmp_path: Path) -> None:
-    """The trials with their objectives, the same from the study as from its storage, which stays as it is."""
-    one, place = small_space(), f"sqlite:///{tmp_path}/base"
-    search = Study(one, ("luts", "energy"), storage=place, name="mine")
+    """The storage gives the same trials and objectives as the study, and reading does not change it."""
+    designs, place = small_space(), f"sqlite:///{tmp_path}/base"
+    search = Study(designs, ("luts", "energy"), storage=place, name="mine")
     search.run(8)
     told = search.report()
     before = (tmp_path / "base").read_bytes()
     assert read_study(place) == read_study(place, "mine") == told
     assert (tmp_path / "base").read_bytes() == before
     assert [trial.number for trial in told.trials] == list(range(8))
-    default = one.evaluate(one.default)
+    default = designs.evaluate(designs.default)
     assert told.trials[0].values == (default.luts, default.joules)
     for trial in told.trials:
         choice = {name: int(text) if text.isdigit() else text for name, text in trial.choice.items()}
-        found = one.evaluate({**dict.fromkeys(one.default), **choice})
+        evaluation = designs.evaluate({**dict.fromkeys(designs.default), **choice})
         if trial.state == "pruned":
             assert trial.why and not trial.values
         else:
-            assert trial.values == (found.luts, found.joules)
-            assert found.feasible == (trial.state == "kept")
-    front = {(found.luts, found.joules) for found in search.front(exact=False)}
+            assert trial.values == (evaluation.luts, evaluation.joules)
+            assert evaluation.feasible == (trial.state == "kept")
+    front = {(evaluation.luts, evaluation.joules) for evaluation in search.front(exact=False)}
     assert {trial.values for trial in told.front} == front
     assert str(told).startswith("study mine: 8 points, ")
-    Study(one, storage=place, name="other")
+    Study(designs, storage=place, name="other")
     for name, message in (
-        (None, "has mine, other; say which one is wanted"),
+        (None, "has mine, other; give the name of a study"),
         ("none", "has mine, other; it has no study 'none'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -273,24 +278,24 @@ def test_what_a_storage_tells(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="there is no file"):
             read_study(nowhere)
     optuna.create_study(storage=f"sqlite:///{tmp_path}/foreign", study_name="foreign")
-    with pytest.raises(ValueError, match="'foreign' is not one of `streamgen explore`"):
+    with pytest.raises(ValueError, match="'foreign' was not created by `streamgen explore`"):
         read_study(f"sqlite:///{tmp_path}/foreign")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["base", "foreign"]
 
 
 def test_bad_studies() -> None:
-    one = small_space()
+    designs = small_space()
     for arguments, message in (
         ({"objectives": ("speed",)}, "objective is 'speed'; tokens/s, first-token, luts, energy are allowed"),
         ({"objectives": ()}, "objective is ''; tokens/s, first-token, luts, energy are allowed"),
-        ({"objectives": ("luts", "luts")}, "objectives luts, luts name one twice"),
+        ({"objectives": ("luts", "luts")}, "objectives are luts, luts; each may be named only once"),
         ({"sampler": "random"}, "sampler is 'random'; tpe, nsga2 are allowed"),
     ):
         with pytest.raises(ValueError) as caught:
-            Study(one, **arguments)  # type: ignore[arg-type]
+            Study(designs, **arguments)  # type: ignore[arg-type]
         assert str(caught.value) == message
-    with pytest.raises(ValueError, match="trials is 0; at least 1 is allowed"):
-        Study(one).run(0)
+    with pytest.raises(ValueError, match="trials is 0; at least 1 is needed"):
+        Study(designs).run(0)
 
 
 MLP = "examples/mlp.py:mlp"
@@ -306,34 +311,34 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["explore", MLP, "--trials=6", "--workers=2", f"--plot={page}", storage, *options]
     assert cli.main(asked) == 0
     text = capsys.readouterr().out
-    assert "tokens/s" in text and "as `streamgen estimate` has them" in text
+    assert "tokens/s" in text and "are those of `streamgen estimate`" in text
     assert "plotly" in page.read_text() and page.stat().st_size > 1 << 20  # the library is in it
     assert (
         cli.main(["explore", MLP, "--trials=3", "--json", "--rough", "--only=policy=spatial", *options]) == 0
     )
-    found = json.loads(capsys.readouterr().out)
-    assert found and all(one["luts"] > 0 and not one["exact"] for one in found)
+    points = json.loads(capsys.readouterr().out)
+    assert points and all(point["luts"] > 0 and not point["exact"] for point in points)
     assert cli.main(["report", MLP, storage, "--json", f"--html={tmp_path}/page.html", *options]) == 0
     told = json.loads(capsys.readouterr().out)["study"]
     assert told["objectives"] == ["tokens/s", "luts"] and len(told["trials"]) >= 6
     drawn = html.fromstring((tmp_path / "page.html").read_text())
-    front = [one for one in told["trials"] if one["front"]]
+    front = [trial for trial in told["trials"] if trial["front"]]
     assert len(drawn.xpath("//*[@id='study']//tbody/tr")) == len(front) > 0
 
 
 @pytest.mark.slow
 def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
-    """One after the other; what cannot be read says so in its place, and what does not fit. Exit code 1 when
-    nothing is left."""
+    """Models and boards are searched one after the other. A source that cannot be read or does not fit gives
+    its reason in its place. The exit code is 1 if none is left."""
     options = ["--multipliers=128", "--channels=2", "--max-tokens=2", "--trials=2", "--rough"]
     boards = ["--on", "u55c", "--on", "u280"]
     assert cli.main(["explore", MLP, "nowhere", *boards, *options, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    places = dict.fromkeys((one["model"], one["board"]) for one in found)
+    points = json.loads(capsys.readouterr().out)
+    places = dict.fromkeys((point["model"], point["board"]) for point in points)
     assert [*places] == [(model, board) for model in (MLP, "nowhere") for board in ("u55c", "u280")]
     reason = "'nowhere' is not a folder, a GGUF file, a config.json or module:function"
-    assert found[-1] == {"model": "nowhere", "board": "u280", "reason": reason}
-    assert all(one["tokens_per_second"] > 0 for one in found if one["model"] == MLP)
+    assert points[-1] == {"model": "nowhere", "board": "u280", "reason": reason}
+    assert all(point["tokens_per_second"] > 0 for point in points if point["model"] == MLP)
     assert cli.main(["explore", MLP, *boards, *options, "--converter-bits=1"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" alone needs ")[0] for line in lines if "not searched" in line] == [
@@ -350,7 +355,7 @@ def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
         (["--trials=2", "--objective=speed"], "--objective is 'speed'; tokens/s, first-token, luts, energy"),
         (["--trials=2", "--max-tokens=0"], "--max-tokens is 0; it must be 1 to 2^24"),
         (["--trials=2", "--only=policy"], "is not of the form FACTOR=VALUES"),
-        (["--trials=2", "--only=policy="], "the space is empty: no value is left of factor 'policy'"),
+        (["--trials=2", "--only=policy="], "the space is empty: factor 'policy' has no value left"),
         (["--trials=2", "--plot=no/such/folder/x.html"], "for the plot"),
         (["--trials=2", "--storage=sqlite:////no/such/folder/base"], "cannot be used"),
         (["--trials=2", "--converter-bits=1"], "alone needs converters"),

@@ -228,7 +228,7 @@ def test_clocks_that_do_not_keep_to_the_curves_are_named() -> None:
 
     with pytest.raises(AssertionError) as caught:
         check_clocks(Late(), {})
-    assert str(caught.value) == "o: by its clocks token 0 moves in cycle 9, the curve says 8"
+    assert str(caught.value) == "o: by its clocks token 0 moves in cycle 9, but the curve says 8"
 
 
 def test_who_waits_for_ever_is_no_prediction() -> None:
