@@ -51,7 +51,7 @@ WORK = 1 << 33  # products of the long text of an import's check: a second or tw
 
 
 @dataclass(frozen=True)
-class Call:
+class TextCall:
     """How a module is called. lead: dimensions of extent 1 before and behind the tokens. others: the
     arguments after the ids; a `Positions` among them becomes a tensor of positions."""
 
@@ -60,7 +60,7 @@ class Call:
     others: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, ids: torch.Tensor, others: Sequence[Any]) -> "Call":
+    def of(cls, ids: torch.Tensor, others: Sequence[Any]) -> "TextCall":
         """As in an example, of which one text is taken; ValueError when it is none."""
         if ids.ndim > 3 or not ids.numel():
             raise ValueError(f"ids have shape {list(ids.shape)}; [1, T] or [T] is needed")
@@ -113,7 +113,7 @@ def _argument(value: Any, tokens: int) -> Any:
 class _OnIds(torch.nn.Module):
     """A module whose only input are ids and whose only result are the logits."""
 
-    def __init__(self, model: torch.nn.Module, call: Call) -> None:
+    def __init__(self, model: torch.nn.Module, call: TextCall) -> None:
         super().__init__()
         self.model, self.call = model, call
 
@@ -154,7 +154,7 @@ def import_own(
     UnsupportedOperationError with every operation that cannot be compiled or that lets a token depend on
     later ones, ImportMismatchError for a graph that is not what the module computes.
     """
-    call = Call.of(ids, others)
+    call = TextCall.of(ids, others)
     wrapped = _OnIds(module, call)
     with one_thread():
         traced = _traced(wrapped, call, _most_tokens(wrapped, call, context))
@@ -177,7 +177,7 @@ def import_own(
 def made_ids(module: torch.nn.Module) -> torch.Tensor | None:
     """Ids [1, T] or [T] with which a module runs and looks something up; None when there are none."""
     for ids in (torch.zeros(1, TOKENS, dtype=torch.int64), torch.zeros(TOKENS, dtype=torch.int64)):
-        call, seen = Call.of(ids, ()), _Embeddings()
+        call, seen = TextCall.of(ids, ()), _Embeddings()
         with seen:
             refused = _refused(_OnIds(module, call), call, TOKENS)
         if not refused and seen.count:
@@ -197,7 +197,7 @@ class _Embeddings(TorchDispatchMode):
         return call(*args, **(kwargs or {}))
 
 
-def _most_tokens(wrapped: _OnIds, call: Call, wanted: int) -> int:
+def _most_tokens(wrapped: _OnIds, call: TextCall, wanted: int) -> int:
     """Tokens with which a module runs, up to those that are wanted; ValueError when it runs with none."""
     if reason := _refused(wrapped, call, TOKENS):
         raise ValueError(f"the module does not run on {TOKENS} ids: {reason}")
@@ -212,7 +212,7 @@ def _most_tokens(wrapped: _OnIds, call: Call, wanted: int) -> int:
     return runs
 
 
-def _refused(wrapped: _OnIds, call: Call, tokens: int) -> str:
+def _refused(wrapped: _OnIds, call: TextCall, tokens: int) -> str:
     """What a module says against so many tokens; empty when it runs with them."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     try:
@@ -225,7 +225,7 @@ def _refused(wrapped: _OnIds, call: Call, tokens: int) -> str:
     return ""
 
 
-def _lengths(wrapped: _OnIds, call: Call, graph: LogicalGraph) -> list[int]:
+def _lengths(wrapped: _OnIds, call: TextCall, graph: LogicalGraph) -> list[int]:
     """Lengths of texts by which a module decides something, and one that is long."""
     ids, (d, _) = call.ids(torch.arange(TOKENS)), call.lead
     with quiet(), plain_attention(), plain_calls(), unchanged(wrapped):
@@ -238,7 +238,7 @@ def _lengths(wrapped: _OnIds, call: Call, graph: LogicalGraph) -> list[int]:
     return [*lengths, min(graph.context, max(WORK // weights, TOKENS))]
 
 
-def _traced(wrapped: _OnIds, call: Call, context: int) -> "_OwnImporter":
+def _traced(wrapped: _OnIds, call: TextCall, context: int) -> "_OwnImporter":
     """The module, exported for a few tokens and for its context."""
 
     def exported(tokens: int) -> Constants:
