@@ -31,19 +31,22 @@ class LongProgram:
         self.constants, self.tokens = constants, tokens
         self.nodes = list(constants.program.graph.nodes)
         self._calls: dict[Node, None] = {}  # on constants, in order
+        known: set[Node] = set()
         for node in self.nodes:
-            if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
-                constants.placeholder(node)
-            elif is_constant_call(node, self._calls.keys() | constants.tensors.keys()):
+            if node.meta.get("val") is None:
+                continue
+            if node.op == "placeholder":
+                if isinstance(node.meta["val"], torch.Tensor) and constants.placeholder(node):
+                    known.add(node)
+            elif is_constant_call(node, known):
                 self._calls[node] = None
+                known.add(node)
         self._changing = any(map(is_in_place, self._calls))
 
     def value(self, node: Node) -> Any:
-        """What a constant is."""
+        """The value of a constant, after all calls that change it in place."""
         tensors = self.constants.tensors
         for call in self._calls if self._changing else self._behind(node):
-            if node in tensors:
-                break
             if call not in tensors:
                 self.constants.fold(call)
         return tensors[node]

@@ -36,8 +36,12 @@ def folded(name: str, operations: Sequence[Operation], logits: str, context: int
         rebuilt.append(Operation("layers", _of_one_format(Repeat(_graphs(before, layers))), (names[end],)))
         end = layers[-1][-1][-1].name
         names[end] = "layers"
-    rebuilt.append(Operation("last", LastRow(), (names[end],)))
-    rebuilt += _renamed(behind, names | {end: "last"} | names_behind)
+    if not behind:  # the graph cannot be cut before its logits
+        rebuilt = [replace(o, name="all_logits") if o.name == names[end] else o for o in rebuilt]
+        rebuilt.append(Operation("logits", LastRow(), ("all_logits",)))
+    else:
+        rebuilt.append(Operation("last", LastRow(), (names[end],)))
+        rebuilt += _renamed(behind, names | {end: "last"} | names_behind)
     rebuilt.append(Operation("best", TopK(1), ("logits",)))
     return LogicalGraph(
         (Input("ids", 1, "ids"),),
@@ -81,9 +85,8 @@ def _layers(pieces: Sequence[Piece]) -> tuple[int, list[list[Piece]]]:
     """The number of pieces before the layers, and the pieces of each layer. If the layers are not alike: the
     number of pieces before the last row, and no layers."""
     attentions = [index for index, piece in enumerate(pieces) for o in piece if isinstance(o.op, Attention)]
-    end = 1 + max(
-        index for index, piece in enumerate(pieces) if index in attentions or any(map(_is_sum, piece))
-    )
+    ends = (i for i, piece in enumerate(pieces) if i in attentions or any(map(_is_sum, piece)))
+    end = 1 + max(ends, default=0)
     steps = {b - a for a, b in pairwise(attentions)} or {end - index for index in attentions}
     if len(steps) != 1 or 0 in steps:
         return end, []

@@ -235,7 +235,7 @@ def _lengths(wrapped: _OnIds, call: TextCall, graph: LogicalGraph) -> list[int]:
     while chosen := untried(known, d, list(ids.shape), {TOKENS, *lengths}, graph.context):
         lengths.append(chosen[0])
     weights = sum(math.prod(matmul.extents) for _, matmul in graph.matmuls())
-    return [*lengths, min(graph.context, max(WORK // weights, TOKENS))]
+    return [*lengths, min(graph.context, max(WORK // max(weights, 1), TOKENS))]
 
 
 def _traced(wrapped: _OnIds, call: TextCall, context: int) -> "_OwnImporter":
