@@ -9,7 +9,7 @@ from streamgen.artifact.written import WRITTEN
 from streamgen.base.folders import require_free, require_place
 from streamgen.base.progress import PASSES
 from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
-from streamgen.cli.options import calibration_options, config_options, require_used
+from streamgen.cli.options import calibration_options, config_options, model_options, require_used
 
 
 @streamgen.command(short_help="Estimate speed and resources without compiling.")
@@ -28,6 +28,7 @@ from streamgen.cli.options import calibration_options, config_options, require_u
     help="Number of prompt tokens for which the time to the first token is estimated. May be repeated.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print all values as a JSON list.")
+@model_options("shapes")
 @config_options
 def estimate(
     sources: tuple[str, ...],

@@ -55,7 +55,7 @@ def estimates(
     models: dict[str, Any] = {}
     for source in sources:  # every source is checked before the first long estimate
         try:
-            models[source] = model_of(source, progress)
+            models[source] = model_of(source, progress, options)
         except (*EXPECTED, click.ClickException) as error:
             models[source] = error
     return [of(source, *place) for source in sources for place in places]

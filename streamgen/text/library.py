@@ -30,6 +30,24 @@ def read(path: Path) -> Library:
         return Library.from_file(str(path))
 
 
+def encoded(library: Library, text: str, *, whole: bool) -> list[int]:
+    """The ids of a text. whole: with the tokens that begin and end a text. ValueError for a word without a
+    token, in a tokenizer of whole words that has no token for unknown words."""
+    try:
+        ids: list[int] = library.encode(text, add_special_tokens=whole).ids
+    except Exception as error:
+        words = (
+            [word for word, _ in library.pre_tokenizer.pre_tokenize_str(text)]
+            if library.pre_tokenizer
+            else []
+        )
+        unknown = next((word for word in words if library.token_to_id(word) is None), None)
+        if unknown is None:
+            raise
+        raise ValueError(f"the text has {unknown!r}, for which the tokenizer has no token") from error
+    return ids
+
+
 def described(**parts: Any) -> Library:
     """A tokenizer from parts in the library's JSON (normalizer, pre_tokenizer, decoder), without tokens."""
     model = {"type": "BPE", "vocab": {}, "merges": []}

@@ -18,10 +18,11 @@ from types import MappingProxyType
 from typing import Any
 
 from tokenizers import Tokenizer as Library
+from tokenizers.models import WordLevel
 
 from streamgen.text.chat import rendered
 from streamgen.text.folder_files import GENERATION, SETTINGS, TOKENIZER
-from streamgen.text.library import told
+from streamgen.text.library import encoded, told
 from streamgen.text.templates import DEFAULT, chosen
 from streamgen.text.token_bytes import token_bytes
 
@@ -45,7 +46,7 @@ class Tokenizer:
         library.no_truncation()
         library.no_padding()
         with told("the tokenizer does not work"):
-            library.encode("a text")
+            library.encode("" if isinstance(library.model, WordLevel) else "a text")
         self._library, self._bytes = library, token_bytes(library)
         self._special = {i for i, token in library.get_added_tokens_decoder().items() if token.special}
         self._size = len(self._bytes.by_id)
@@ -85,7 +86,7 @@ class Tokenizer:
         special: whether the text of a control token becomes that token; otherwise it is plain text. whole:
         add the tokens that begin and end a text, if the model has such tokens. Raises TypeError unless text
         is a str, and ValueError for a surrogate in it, which UTF-8 cannot hold, and for a token that the
-        model lacks.
+        model or the tokenizer lacks.
         """
         if not isinstance(text, str):
             raise TypeError(f"text is a {type(text).__name__}; a str is needed")
@@ -94,7 +95,7 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise ValueError(f"text[{error.start}] is the surrogate {text[error.start]!r}") from None
         self._library.encode_special_tokens = not special
-        ids = self._library.encode(text, add_special_tokens=whole).ids
+        ids = encoded(self._library, text, whole=whole)
         if ids and (most := max(ids)) >= self._size:
             token = self._library.id_to_token(most)
             raise ValueError(

@@ -16,7 +16,9 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
 from streamgen.base.errors import CheckpointError
+from streamgen.base.files import parsed
 from streamgen.base.gguf_metadata import read_metadata
+from streamgen.text.characters import characters_of, is_table
 from streamgen.text.folder_files import SETTINGS, TOKENIZER, read_object
 from streamgen.text.generation import generation_of
 from streamgen.text.gguf_tokenizer import gguf_tokenizer
@@ -30,10 +32,13 @@ OTHERS = ("tokenizer.model", "vocab.json", "tekken.json")  # files of other libr
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer of a GGUF file or a folder; CheckpointError if there is none, or one of another kind."""
+    """The tokenizer of a folder, of a GGUF file, or of a JSON file: one of the library `tokenizers`, or a
+    table of characters (`text.characters`). CheckpointError if there is none, or one of another kind."""
     path = Path(path)
     try:
-        return _of_folder(path) if path.is_dir() else gguf_tokenizer(read_metadata(path))
+        if path.is_dir():
+            return _of_folder(path)
+        return _of_json(path) if path.suffix == ".json" else gguf_tokenizer(read_metadata(path))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error
 
@@ -55,6 +60,12 @@ def _of_folder(folder: Path) -> Tokenizer:
         ends.add(end)
     templates = templates_of_folder(folder, settings.fields.get("chat_template"))
     return Tokenizer(library, ends=ends, templates=templates, names=names)
+
+
+def _of_json(path: Path) -> Tokenizer:
+    if (content := parsed(path.read_bytes())) and is_table(content):
+        return characters_of(content)
+    return Tokenizer(read(path))
 
 
 def _built(
