@@ -21,6 +21,7 @@ import pytest
 from streamgen.base import progress
 from streamgen.gateware import rtl
 from streamgen.runtime import simulator, verilator
+from streamgen.testing import kernel
 from streamgen.testing.bench import Stalls
 from tests.shared.campaigns import shares
 
@@ -48,6 +49,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     progress.FIRST = math.inf  # tests of error messages see nothing else
     simulator.QUICK_BYTES = 0  # nothing is built beside tests
     rtl.REMEMBERED = 200_000_000  # adders and FIFOs come in every design
+    kernel.REMEMBERED = 16  # most tests of a file check the same kernels
     verilator.FAST = ("-O0",) if item.get_closest_marker("long_runs") is None else OPTIMISED
 
 

@@ -52,8 +52,19 @@ def random_tokens(bits: int, count: int, seed: int = 0) -> list[int]:
     return [random.getrandbits(bits) for _ in range(count)]
 
 
+class Simulated:
+    """A component in amaranth's simulator. To make it takes longer than a short run, so `run` takes one again."""
+
+    def __init__(self, component: wiring.Component) -> None:
+        self.component = component
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(20_000)  # a signal of n bits can become an expression that Python nests n deep
+        self.engine = Simulator(component)._engine
+        sys.setrecursionlimit(limit)
+
+
 def run(
-    component: wiring.Component,
+    component: wiring.Component | Simulated,
     inputs: Mapping[str, Sequence[int]],
     outputs: Mapping[str, int],
     *,
@@ -74,10 +85,9 @@ def run(
 
     Raises ValueError for ports that do not match, StreamLawError, StuckError, BenchError.
     """
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(20_000)  # a signal of n bits can become an expression that Python nests n deep
-    engine = Simulator(component)._engine
-    sys.setrecursionlimit(limit)
+    simulated = component if isinstance(component, Simulated) else Simulated(component)
+    component, engine = simulated.component, simulated.engine
+    engine.reset()  # registers, memories and whatever an earlier run has left
     _check_ports(component, inputs, outputs)
     hold = hold or {}
     stalls = stalls or Stalls(seed=0)
