@@ -2,8 +2,8 @@
 
 import os
 
-# Workers share the processors. Threads of torch and numpy that wait for one another would double the time of small
-# models. The libraries read these variables when they are loaded, programs that tests start inherit them.
+# Workers share the processors. Threads of torch and numpy that wait for one another double the time of small
+# models. The libraries read these variables when they are loaded; programs that tests start inherit them.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 

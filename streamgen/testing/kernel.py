@@ -114,8 +114,8 @@ def check_promises(
         raise AssertionError(f"{params} with {dict(bounds)}:\n  " + "\n  ".join(problems))
 
 
-# Kernels that stay in amaranth's simulator for later checks in this process; the least recently used go first.
-# None by default: whoever works on a kernel, and loads its code again, wants to see what it has become.
+# Kernels that stay in amaranth's simulator for later checks; the least recently used go first. None by
+# default: whoever works on a kernel, and loads its code again, wants to see what it has become.
 REMEMBERED = 0
 _remembered: OrderedDict[tuple[KernelParams, str], Simulated] = OrderedDict()
 

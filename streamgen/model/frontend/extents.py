@@ -37,7 +37,7 @@ class Decision:
 
     @property
     def compares(self) -> bool:
-        """Whether the formula is a comparison, not a number. A symbol alone is a number, yet sympy's `Boolean`."""
+        """Whether the formula is a comparison, not a number. A symbol alone is both for sympy."""
         return isinstance(self.formula, Boolean) and not isinstance(self.formula, sympy.Symbol)
 
     def named(self) -> set[int]:
