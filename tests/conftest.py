@@ -23,6 +23,7 @@ from streamgen.gateware import rtl
 from streamgen.runtime import simulator, verilator
 from streamgen.testing import kernel
 from streamgen.testing.bench import Stalls
+from tests.shared.blocks import BlocksOfWorkers
 from tests.shared.campaigns import shares
 
 if TYPE_CHECKING:
@@ -79,6 +80,13 @@ def _choice(item: pytest.Function) -> dict[str, int]:
 def stalls(request: pytest.FixtureRequest, seed: int) -> Stalls | None:
     """Stalls in x stalls out: none, either, both, nearly always."""
     return request.param and replace(request.param, seed=request.param.seed + 100 * seed)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _blocks_of_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Workers have folders of their own in that of the session."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        rtl._memory = BlocksOfWorkers(tmp_path_factory.getbasetemp().parent / "blocks")
 
 
 @pytest.fixture(autouse=True)
