@@ -11,15 +11,15 @@ when all agents have finished; the watchdog names those that have not.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from amaranth.hdl import Value
+from amaranth.hdl import Signal, Value
 from amaranth.lib import wiring
-from amaranth.sim import Simulator
 
 from sim.memory import Channel, MasterPins
-from streamgen.testing.bench import BenchError, StuckError
+from streamgen.testing.bench import BenchError, Simulated, StuckError
 from streamgen.testing.monitor import StreamMonitor
 
 __all__ = ["Agent", "AxiBench", "Host", "Memory", "Sink", "Source"]
@@ -191,8 +191,10 @@ class Host:
 class AxiBench:
     """Agents around a component, stepped in one loop. seed, chance: of the pauses of sources and sinks."""
 
-    def __init__(self, component: wiring.Component, *, seed: int = 0, chance: float = 0.0) -> None:
-        self._component = component
+    def __init__(
+        self, component: wiring.Component | Simulated, *, seed: int = 0, chance: float = 0.0
+    ) -> None:
+        self._simulated = component if isinstance(component, Simulated) else Simulated(component)
         self._random = Random(seed)
         self._chance = chance
         self._agents: list[Any] = []
@@ -217,41 +219,40 @@ class AxiBench:
 
     def run(self, *, watchdog: int = 2000, tail: int = 24) -> int:
         """Run until no agent has anything left, then `tail` cycles; returns the cycles run."""
-        simulator = Simulator(self._component)
-        simulator.add_clock(1e-6)
-        simulator.add_testbench(self._loop(watchdog, tail))
-        simulator.run()
-        return self.cycle
+        engine = self._simulated.engine
+        engine.reset()
+        engine.step_design()
+        samples = [[self._sample(Value.cast(signal)) for signal in agent.signals] for agent in self._agents]
+        driven: dict[int, tuple[Value, int]] = {}  # by id; holds the signals, so that ids stay theirs
+        changes: list[Callable[[], object]] = []
 
-    def _loop(self, watchdog: int, tail: int) -> Any:
-        async def loop(ctx: Any) -> None:
-            spans = []
-            signals: list[Value] = []
-            driven: dict[int, tuple[Value, int]] = {}  # by id; holds the signals, so that ids stay theirs
+        def drive(signal: Any, value: int) -> None:
+            target = Value.cast(signal)
+            if driven.get(id(target), (target, None))[1] != value:
+                driven[id(target)] = target, value
+                changes.append(partial(engine.set_value, target, value))
 
-            def drive(signal: Any, value: int) -> None:
-                target = Value.cast(signal)
-                if driven.get(id(target), (target, None))[1] != value:
-                    driven[id(target)] = target, value
-                    ctx.set(target, value)
+        quiet = finished = 0
+        while True:
+            moved = False
+            changes.clear()
+            for agent, signals in zip(self._agents, samples, strict=True):
+                moved |= agent.step(self.cycle, [sample() for sample in signals], drive)
+            self._simulated.edge(changes)
+            self.cycle += 1
+            quiet = 0 if moved else quiet + 1
+            open_ = [f"{agent.name}: {left}" for agent in self._agents if (left := agent.left())]
+            finished = 0 if open_ else finished + 1
+            if finished > tail:
+                return self.cycle
+            if open_ and quiet >= watchdog:
+                raise StuckError(
+                    f"nothing moved for {quiet} cycles, at cycle {self.cycle}; " + "; ".join(open_)
+                )
 
-            for agent in self._agents:
-                spans.append(slice(len(signals), len(signals) + len(agent.signals)))
-                signals += map(Value.cast, agent.signals)
-            quiet = finished = 0
-            async for _, _, *values in ctx.tick().sample(*signals):
-                moved = False
-                for agent, span in zip(self._agents, spans, strict=True):
-                    moved |= agent.step(self.cycle, values[span], drive)
-                self.cycle += 1
-                quiet = 0 if moved else quiet + 1
-                open_ = [f"{agent.name}: {left}" for agent in self._agents if (left := agent.left())]
-                finished = 0 if open_ else finished + 1
-                if finished > tail:
-                    return
-                if open_ and quiet >= watchdog:
-                    raise StuckError(
-                        f"nothing moved for {quiet} cycles, at cycle {self.cycle}; " + "; ".join(open_)
-                    )
-
-        return loop
+    def _sample(self, value: Value) -> Callable[[], int]:
+        """What gives the settled value of a signal, or of an expression of signals."""
+        engine = self._simulated.engine
+        if isinstance(value, Signal):
+            return partial(getattr, self._simulated.slot(value), "curr")
+        return partial(engine.get_value, value)

@@ -21,7 +21,9 @@ import pytest
 from streamgen.base import progress
 from streamgen.gateware import rtl
 from streamgen.runtime import simulator, verilator
+from streamgen.testing import kernel
 from streamgen.testing.bench import Stalls
+from tests.shared.blocks import BlocksOfWorkers
 from tests.shared.campaigns import shares
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     progress.FIRST = math.inf  # tests of error messages see nothing else
     simulator.QUICK_BYTES = 0  # nothing is built beside tests
     rtl.REMEMBERED = 200_000_000  # adders and FIFOs come in every design
+    kernel.REMEMBERED = 16  # most tests of a file check the same kernels
     verilator.FAST = ("-O0",) if item.get_closest_marker("long_runs") is None else OPTIMISED
 
 
@@ -77,6 +80,13 @@ def _choice(item: pytest.Function) -> dict[str, int]:
 def stalls(request: pytest.FixtureRequest, seed: int) -> Stalls | None:
     """Stalls in x stalls out: none, either, both, nearly always."""
     return request.param and replace(request.param, seed=request.param.seed + 100 * seed)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _blocks_of_workers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Workers have folders of their own in that of the session."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        rtl._memory = BlocksOfWorkers(tmp_path_factory.getbasetemp().parent / "blocks")
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ change in the same delta as the registers, so logic settles once a cycle.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -53,8 +53,40 @@ def random_tokens(bits: int, count: int, seed: int = 0) -> list[int]:
     return [random.getrandbits(bits) for _ in range(count)]
 
 
+class Simulated:
+    """A component in amaranth's simulator for several runs: to make one takes longer than a short run."""
+
+    def __init__(self, component: wiring.Component) -> None:
+        self.component = component
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(20_000)  # a signal of n bits can become an expression that Python nests n deep
+        self.engine = Simulator(component)._engine
+        sys.setrecursionlimit(limit)
+        self.clk = self.rst = None
+        domain = self.engine._design.fragment.domains.get("sync")
+        if domain is not None:
+            self.clk = self.slot(domain.clk)
+            self.rst = None if domain.rst is None else self.slot(domain.rst)
+
+    def slot(self, signal: Any) -> Any:
+        """Where the engine keeps the value of a signal."""
+        return self.engine.state.slots[self.engine.state.get_signal(signal)]
+
+    def edge(self, drives: Iterable[Callable[[], object]]) -> None:
+        """Clock the registers, which read the values from before, and let the ports drive; settle."""
+        if self.clk is not None:
+            self.clk.update(1)
+            self.engine.state.commit()
+        for drive in drives:
+            drive()
+        self.engine.step_design()
+        if self.clk is not None:
+            self.clk.update(0)
+            self.engine.state.commit()
+
+
 def run(
-    component: wiring.Component,
+    component: wiring.Component | Simulated,
     inputs: Mapping[str, Sequence[int]],
     outputs: Mapping[str, int],
     *,
@@ -77,10 +109,9 @@ def run(
     Raises ValueError for ports that do not match, StreamLawError if a stream breaks a law, StuckError if no
     token moves, and BenchError if an output gives too many tokens.
     """
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(20_000)  # a signal of n bits can become a Python expression of depth n
-    engine = Simulator(component)._engine
-    sys.setrecursionlimit(limit)
+    simulated = component if isinstance(component, Simulated) else Simulated(component)
+    component, engine = simulated.component, simulated.engine
+    engine.reset()  # registers, memories and whatever an earlier run has left
     _check_ports(component, inputs, outputs)
     hold = hold or {}
     stalls = stalls or Stalls(seed=0)
@@ -102,8 +133,8 @@ def run(
     for sink in sinks:
         sink.count = outputs[sink.name]
     values = {name: Value.cast(getattr(component, name)) for name in probes}
-    slots = {name: engine.state.slots[engine.state.get_signal(value)] for name, value in values.items()}
-    bench = _Bench(engine, [*sources, *sinks], spies, slots, remark)
+    slots = {name: simulated.slot(value) for name, value in values.items()}
+    bench = _Bench(simulated, [*sources, *sinks], spies, slots, remark)
     if reset_at is not None:
         bench.start()
         for cycle in range(reset_at):
@@ -151,32 +182,26 @@ class _Bench:
 
     def __init__(
         self,
-        engine: Any,
+        simulated: Simulated,
         ports: Sequence[BenchPort],
         spies: Sequence[BenchPort],
         slots: Mapping[str, Any],
         remark: str,
     ) -> None:
-        self._engine = engine
-        self._state = engine.state
+        self._simulated = simulated
         self._ports = ports
+        self._drives = [port.drive for port in ports]
         self._spies = spies
         self._slots = slots
         self._remark = remark
-        self._clk = self._rst = None
-        domain = engine._design.fragment.domains.get("sync")
-        if domain is not None:
-            self._clk = self._state.slots[self._state.get_signal(domain.clk)]
-            if domain.rst is not None:
-                self._rst = self._state.slots[self._state.get_signal(domain.rst)]
 
     def start(self) -> None:
         """Begin a run and settle in cycle 0."""
         self.probes: dict[str, list[int]] = {name: [] for name in self._slots}
         self.left = sum(port.left for port in self._ports)
-        for port in self._ports:
-            port.drive()
-        self._engine.step_design()
+        for drive in self._drives:
+            drive()
+        self._simulated.engine.step_design()
 
     def observe(self, cycle: int) -> bool:
         """Observe every stream in a settled cycle, and return whether a token moved. Raises BenchError for a
@@ -199,32 +224,19 @@ class _Bench:
         return moved
 
     def edge(self) -> None:
-        """Clock the registers, which read the settled values, let the ports drive, and settle again."""
-        if self._clk is not None:
-            self._clk.update(1)
-            self._state.commit()
-        for port in self._ports:
-            port.drive()
-        self._settle()
+        self._simulated.edge(self._drives)
 
     def reset(self) -> None:
         """Reset for one cycle, in which no port is active."""
         for port in (*self._ports, *self._spies):
             port.begin()
-        if self._rst is not None:
-            self._rst.update(1)
-        self._engine.step_design()
-        if self._clk is not None:
-            self._clk.update(1)
-        self._settle()
-        if self._rst is not None:
-            self._rst.update(0)
-
-    def _settle(self) -> None:
-        self._engine.step_design()
-        if self._clk is not None:
-            self._clk.update(0)
-            self._state.commit()
+        rst = self._simulated.rst
+        if rst is not None:
+            rst.update(1)
+        self._simulated.engine.step_design()
+        self._simulated.edge(())
+        if rst is not None:
+            rst.update(0)
 
     def table(self, cycle: int, last: int) -> str:
         """A table with the state of every stream, for an error."""

@@ -5,6 +5,7 @@ check_golden(params, [(bounds, {"i_x": array}), ...], Stalls(seed=1, sources=0.3
 check_promises(params, bounds, {"i_x": array})
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -14,7 +15,7 @@ from amaranth.lib.wiring import In, Out
 from streamgen.contract import Bounds, KernelParams, descriptor_values
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
-from streamgen.testing.bench import Result, Stalls, run, stream_ports
+from streamgen.testing.bench import Result, Simulated, Stalls, run, stream_ports
 from streamgen.testing.stream_simulator import StreamSimulator
 
 Case = tuple[Bounds, Mapping[str, np.ndarray]]
@@ -120,6 +121,21 @@ def check_promises(
         raise AssertionError(f"{params} with {dict(bounds)}:\n  " + "\n  ".join(problems))
 
 
+# Kernels that stay in amaranth's simulator for later checks; the least recently used go first. None by
+# default: whoever works on a kernel, and loads its code again, wants to see what it has become.
+REMEMBERED = 0
+_remembered: OrderedDict[tuple[KernelParams, str], Simulated] = OrderedDict()
+
+
+def _simulated(params: KernelParams) -> Simulated:
+    key = (params, repr(params))  # params that differ in type alone may be equal
+    simulated = _remembered.pop(key, None) or Simulated(params.build())
+    _remembered[key] = simulated
+    while len(_remembered) > REMEMBERED:
+        _remembered.popitem(last=False)
+    return simulated
+
+
 def _run(
     params: KernelParams,
     cases: Sequence[Case],
@@ -140,9 +156,9 @@ def _run(
     longest = max(params.cost(bounds).cycles for bounds, _ in cases)
     simulate: Callable[..., Result]
     if simulator is None:
-        component = params.build()
-        simulate = partial(run, component)
-        inputs_of, outputs_of = stream_ports(component, In), stream_ports(component, Out)
+        simulated = _simulated(params)
+        simulate = partial(run, simulated)
+        inputs_of, outputs_of = (stream_ports(simulated.component, flow) for flow in (In, Out))
     else:
         simulate, inputs_of, outputs_of = simulator.run, simulator.inputs, simulator.outputs
     # A port that none of the cases uses stays idle.

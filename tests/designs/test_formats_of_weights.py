@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import streamgen
 from streamgen import cli
+from streamgen.api.accelerator import Accelerator
 from streamgen.api.search import Space
 from streamgen.base.errors import GraphError
 from streamgen.compiler.config import CompileConfig
@@ -32,22 +34,27 @@ def module() -> torch.nn.Module:
     return Residual().eval()
 
 
+@cache
+def with_columns(name: str) -> Accelerator:
+    """Columns of their own for weights of a format; compiled once a process."""
+    return streamgen.compile(module(), torch.zeros(2, 40), replace(RESIDUAL, weights=name))
+
+
 @FORMS
 def test_golden_is_near_the_reference(form: WeightFormat) -> None:
     """Weights as they are rounded, activations of 8 bits."""
     config = replace(RESIDUAL, weights=form.name)
     graph = import_module(module(), torch.zeros(2, 40)).quantised(config.numbers(False))
     x = np.random.default_rng(0).normal(size=(8, 40)).astype(np.float32)
-    accelerator = streamgen.compile(module(), torch.zeros(2, 40), config)
     (meant,) = reference(graph, np.float64)({graph.inputs[0].name: x}, every_row=True)[0].values()
-    found = accelerator.golden(x)
+    found = with_columns(form.name).golden(x)
     assert np.abs(found - meant).max() <= 0.02 * np.abs(meant).max()
 
 
 @pytest.mark.slow
 @FORMS
 def test_columns_of_their_own(form: WeightFormat) -> None:
-    accelerator = streamgen.compile(module(), torch.zeros(2, 40), replace(RESIDUAL, weights=form.name))
+    accelerator = with_columns(form.name)
     x = np.random.default_rng(1).normal(size=(5, 40)).astype(np.float32)
     np.testing.assert_array_equal(accelerator.run(x), accelerator.golden(x))
     accelerator.close()
@@ -91,10 +98,9 @@ def test_estimates_and_searches_take_it(form: WeightFormat, capsys: pytest.Captu
 
 def test_bytes_of_memory_follow_the_codes() -> None:
     """Weights of a narrow format take fewer bytes than those of w8."""
-    square, sizes = torch.nn.Linear(256, 256, bias=False), {}
+    sizes = {}
     for name in FORMATS:
-        config = CompileConfig(weights=name, channels=1)
-        buffers = streamgen.compile(square, torch.zeros(1, 256), config).manifest.buffers
+        buffers = with_columns(name).manifest.buffers
         sizes[name] = sum(buffer.bytes for buffer in buffers if buffer.file is not None)
     assert all(sizes[name] < 0.75 * sizes[BYTES.name] for name in NARROW)
 

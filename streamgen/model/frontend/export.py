@@ -122,11 +122,11 @@ class _Counts:
     def _decided_by(self, imported: Imported, d: int, lead: list[int]) -> None:
         """Raise UnsupportedOperationError if another extent of a leading dimension leads to another graph."""
         most = max(lead[d], self.longest) if imported.graph.mixes_tokens and d == len(lead) - 1 else None
-        tried = {lead[d]}
+        tried = [lead[d]]
         known = [one_token(d), *self._decisions(lead, imported.only)]
         while chosen := untried(known, d, lead, tried, most):
             other, line = chosen
-            tried.add(other)
+            tried.append(other)
             extents = [*lead[:d], other, *lead[d + 1 :]]
             try:
                 self._require_alike(imported, extents, d, lead[d], line)

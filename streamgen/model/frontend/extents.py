@@ -36,6 +36,11 @@ class Decision:
         """The value of the formula for these leading extents."""
         return self.formula.xreplace({_symbol(d): sympy.Integer(n) for d, n in enumerate(extents)})
 
+    @property
+    def compares(self) -> bool:
+        """Whether the formula is a comparison, not a number. A symbol alone is both for sympy."""
+        return isinstance(self.formula, Boolean) and not isinstance(self.formula, sympy.Symbol)
+
     def named(self) -> set[int]:
         """Extents near the numbers in the formula."""
         numbers = {abs(int(number)) for number in self.formula.atoms(sympy.Integer)} - {0}
@@ -44,14 +49,14 @@ class Decision:
 
 
 def untried(
-    known: Sequence[Decision], dimension: int, extents: Sequence[int], tried: set[int], most: int | None
+    known: Sequence[Decision], dimension: int, extents: Sequence[int], tried: Sequence[int], most: int | None
 ) -> tuple[int, str] | None:
     """An extent of one dimension for which some decision has a value that no tried extent gave, and the line
     of the decision; None if there is none. extents: of the example. most: the greatest extent that can be
     given; None for no limit.
 
-    All comparisons together are one decision. A number is tried with two other values, because one value may
-    equal the result of the example by chance.
+    All comparisons together are one decision. Among extents for which they come out alike, a number is tried
+    with two other values, as one may give the result of the example by chance.
     """
     known = [decision for decision in known if _symbol(dimension) in decision.formula.free_symbols]
     near = range(1, min(most or NEAR, NEAR) + 1)
@@ -66,17 +71,23 @@ def untried(
             decision.value([*extents[:dimension], n, *extents[dimension + 1 :]]) for decision in chosen
         )
 
-    compared = [decision for decision in known if isinstance(decision.formula, Boolean)]
-    here, met = values(extents[dimension], compared), {values(n, compared) for n in tried}
+    compared = [decision for decision in known if decision.compares]
+    met = {values(n, compared): n for n in reversed(tried)}
+    alike: dict[tuple[Any, ...], list[int]] = {}
     for n in places:
-        if (there := values(n, compared)) not in met:
-            lines = [decision.line for decision, a, b in zip(compared, here, there, strict=True) if a != b]
-            return n, next(filter(None, lines), "")
-    for decision in known:
-        if decision not in compared:
-            others = [n for n in places if values(n, [decision]) != values(extents[dimension], [decision])]
-            if len(tried.intersection(others)) < min(2, len(others)):
-                return next(n for n in (others[0], others[-1]) if n not in tried), decision.line
+        alike.setdefault(values(n, compared), []).append(n)
+    here = values(extents[dimension], compared)
+    for there, ns in alike.items():
+        if there not in met:
+            lines = [one.line for one, a, b in zip(compared, here, there, strict=True) if a != b]
+            return ns[0], next(filter(None, lines), "")
+    for one in known:
+        if one.compares:
+            continue
+        for there, n in met.items():
+            others = [m for m in alike.get(there, ()) if values(m, [one]) != values(n, [one])]
+            if len(set(tried).intersection(others)) < min(2, len(others)):
+                return next(m for m in (others[0], others[-1]) if m not in tried), one.line
     return None
 
 

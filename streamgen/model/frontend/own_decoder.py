@@ -232,7 +232,7 @@ def _lengths(wrapped: _OnIds, call: TextCall, graph: LogicalGraph) -> list[int]:
         decided = decisions(wrapped, [ids], pytree.tree_structure(((0,), {})), [d])
     known = [one_token(d), *(unseen(d) if decided is None else decided)]
     lengths: list[int] = []
-    while chosen := untried(known, d, list(ids.shape), {TOKENS, *lengths}, graph.context):
+    while chosen := untried(known, d, list(ids.shape), [TOKENS, *lengths], graph.context):
         lengths.append(chosen[0])
     weights = sum(math.prod(matmul.extents) for _, matmul in graph.matmuls())
     return [*lengths, min(graph.context, max(WORK // max(weights, 1), TOKENS))]

@@ -5,8 +5,9 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from streamgen.fifo.queue import QueueParams
 from streamgen.gateware.stream import JoinParams, RegisterSliceParams
-from streamgen.testing.bench import BenchError, Stalls, StuckError, random_tokens, run
+from streamgen.testing.bench import BenchError, Simulated, Stalls, StuckError, random_tokens, run
 from streamgen.testing.monitor import StreamLawError, StreamMonitor
 
 TOKENS = random_tokens(8, 40)
@@ -72,6 +73,24 @@ def test_without_stalls_a_token_moves_each_cycle():
     result = run(Broken(None), {"i": TOKENS}, {"o": 40})
     assert result.cycles == {"i": list(range(40)), "o": list(range(1, 41))}
     assert result.offered == {"o": list(range(1, 41))}
+
+
+def test_a_simulated_component_begins_anew_in_each_run():
+    """Registers and memory hold what an earlier run has left, also one that was stuck."""
+    for make in (lambda: Broken("token lost"), lambda: QueueParams(bits=8, depth=20).build()):
+        simulated, several = Simulated(make()), [TOKENS[:9], TOKENS[5:25], TOKENS[:9]]
+        for tokens in several:
+            arguments = {"i": tokens}, {"o": len(tokens)}
+            found = [_outcome(component, *arguments) for component in (simulated, make())]
+            assert found[0] == found[1]
+
+
+def _outcome(component, inputs, outputs):
+    """What a run returns, or the message of its error."""
+    try:
+        return run(component, inputs, outputs, stalls=Stalls(seed=3, sources=0.4, sinks=0.6), watchdog=99)
+    except StuckError as error:
+        return str(error)
 
 
 def test_valid_that_falls():

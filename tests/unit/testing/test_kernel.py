@@ -1,8 +1,11 @@
 """streamgen.testing.kernel: a right kernel passes, and each broken law and promise is found and named."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 
+from streamgen.testing import kernel
 from streamgen.testing.bench import Stalls
 from streamgen.testing.kernel import check_golden, check_promises, descriptor_word, encode_port
 from tests.unit.testing.increment import IncrementParams, case
@@ -10,6 +13,18 @@ from tests.unit.testing.increment import IncrementParams, case
 
 def test_right_kernel_passes(stalls):
     check_golden(IncrementParams(), [case(3, 5), case(0, 1), case(15, 4)], stalls)
+
+
+@pytest.mark.parametrize(("remembered", "built"), [(0, 4), (1, 3), (2, 2)])
+def test_kernels_are_built_again_unless_remembered(remembered, built, monkeypatch):
+    builds, build = [], IncrementParams.build
+    monkeypatch.setattr(IncrementParams, "build", lambda params: builds.append(params) or build(params))
+    monkeypatch.setattr(kernel, "REMEMBERED", remembered)
+    monkeypatch.setattr(kernel, "_remembered", OrderedDict())
+    one, other = IncrementParams(), IncrementParams(fault="cycles")
+    for params in (one, one, other, one):
+        check_golden(params, [case(3, 5)])
+    assert len(builds) == built
 
 
 @pytest.mark.parametrize("rows", [1, 2, 9])

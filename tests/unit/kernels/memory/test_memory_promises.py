@@ -6,6 +6,7 @@ token exact, each one within a margin, and so the end.
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from streamgen.kernels.memory import (
 from streamgen.numbers import formats
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
-from streamgen.testing.bench import stream_ports
+from streamgen.testing.bench import Simulated, stream_ports
 from streamgen.testing.kernel import descriptor_word, encode_port
 from tests.shared.campaigns import sampled
 from tests.unit.platform.rig import BASE, channel
@@ -85,14 +86,20 @@ class Done:
         return f"{left} times" if left > 0 else ""
 
 
+@lru_cache(maxsize=2)  # tests of the same params follow one another
+def masters_of(params: Params) -> Simulated:
+    return Simulated(Masters(params))
+
+
 def measure(
     params: Params, several: list[tuple[Bounds, Mapping[str, np.ndarray]]], images: list[bytearray]
 ) -> dict[str, np.ndarray]:
     """Cycles of the tokens on every port from the first descriptor on; outputs are those of `golden`, which
     sees the inputs, bytes moved those of `traffic`. images: of the channels, which are read or written."""
-    masters = Masters(params)
+    simulated = masters_of(params)
+    masters: Any = simulated.component
     kernel = masters.kernel
-    bench = AxiBench(masters)
+    bench = AxiBench(simulated)
     pace = Fraction(RATE).limit_denominator(1000)
     memories = []
     for k, image in enumerate(images):

@@ -52,6 +52,7 @@ FROZEN: dict[str, Function] = {
     "quotient": lambda m, y, n: y * (n // 8),
     "power": lambda m, y, n: y * math.sqrt(n),
     "greatest": lambda m, y, n: y * max(n, 8),
+    "greatest, twice": lambda m, y, n: y * max(2 * n, 16),
     "polynomial": lambda m, y, n: y * ((n - 4) * (n - 5)),
     "above": lambda m, y, n: torch.relu(y) if n > 8 else y,
     "below": lambda m, y, n: torch.relu(y) if n < 3 else y,
