@@ -63,7 +63,8 @@ def _of_folder(folder: Path) -> Tokenizer:
 
 
 def _of_json(path: Path) -> Tokenizer:
-    if (content := parsed(path.read_bytes())) and is_table(content):
+    content = parsed(path.read_bytes())
+    if is_table(content):
         return characters_of(content)
     return Tokenizer(read(path))
 

@@ -28,9 +28,8 @@ def load_state(module: torch.nn.Module, path: str | Path) -> None:
     path = Path(path)
     state = _state(path)
     own = module.state_dict()
-    for prefix in PREFIXES:
-        if state and all(name.startswith(prefix) for name in state) and not own.keys() >= state.keys():
-            state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    while own.keys().isdisjoint(state) and (prefix := _prefix(state)):
+        state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     problems = [
         *_named("the file lacks", own.keys() - state.keys()),
         *_named("the module lacks", state.keys() - own.keys()),
@@ -74,6 +73,11 @@ def _state(path: Path) -> Mapping[str, torch.Tensor]:
             f"{'are no tensors' if len(others) > 1 else 'is no tensor' if others else 'is empty'}"
         )
     return content
+
+
+def _prefix(state: Mapping[str, torch.Tensor]) -> str:
+    """The prefix of all names, of those that are known; empty if there is none."""
+    return next((p for p in PREFIXES if all(name.startswith(p) for name in state)), "")
 
 
 def _is_nest(content: Mapping[str, Any], name: str) -> bool:

@@ -1,0 +1,100 @@
+"""Models of one's own on the command line: modules in files, ids, tokenizers, checkpoints."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from streamgen import cli
+from tests.shared.own_models import built, style
+
+VOCABULARY = style("gpt_in_one_file").VOCABULARY
+SOURCE = """
+import torch
+from tests.shared.own_models import built
+model = built("gpt_in_one_file")
+
+def build():
+    return built("gpt_in_one_file").train()
+
+def layers():
+    return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    (tmp_path / "my_gpt.py").write_text(SOURCE)
+    return f"{tmp_path}/my_gpt.py"
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = cli.main(list(arguments))
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_estimate(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("model", "build"):
+        status, out, _ = _run(capsys, "estimate", f"{source}:{name}")
+        assert status == 0 and "tokens/s" in out
+
+
+def test_ids_and_characters(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The golden model writes the same ids with a tokenizer and without one, and from a checkpoint."""
+    golden = ["--on", "golden", "--max-new-tokens", "3", "--weights", "w8", "--quiet"]
+    status, ids, _ = _run(capsys, "generate", f"{source}:model", *golden, "-p", "1 5 7")
+    assert status == 0 and len(ids.split()) == 3
+    table = [chr(ord("A") + index) for index in range(VOCABULARY)]
+    (tmp_path / "table.json").write_text(json.dumps(table))
+    torch.save(built("gpt_in_one_file").state_dict(), tmp_path / "trained.pt")
+    files = ["--tokenizer", f"{tmp_path}/table.json", "--checkpoint", f"{tmp_path}/trained.pt"]
+    prompt = "".join(table[index] for index in (1, 5, 7))
+    status, text, _ = _run(capsys, "generate", f"{source}:build", *golden, *files, "-p", prompt)
+    assert status == 0 and text.rstrip("\n") == "".join(table[int(index)] for index in ids.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "{source}:model", "--on", "golden", "-p", "a text"], "the prompt must be ids below 61"),
+        (["generate", "{source}:model", "--on", "golden", "-p", "1 61"], "the prompt must be ids below 61"),
+        (["compile", "{source}:layers", "-o", "{folder}/out"], "example_inputs are missing"),
+        (["compile", "{source}:layers", "-o", "{folder}/out", "--example-shape", "2,x"], "1,28,28"),
+        (["compile", "{source}:other", "-o", "{folder}/out"], "has no function or module 'other'"),
+        (["compile", "{folder}/fails.py:model", "-o", "{folder}/out"], "ValueError: not today (line 2)"),
+        (
+            ["compile", "{source}:model", "-o", "{folder}/out", "--checkpoint", "{folder}/other.pt"],
+            "the file lacks lm_head.weight",
+        ),
+        (
+            ["compile", "{folder}/config.json", "-o", "{folder}/out", "--checkpoint", "{folder}/other.pt"],
+            "--checkpoint has no effect without a Python SOURCE",
+        ),
+    ],
+)
+def test_refused(
+    arguments: list[str], message: str, source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "fails.py").write_text("import torch\nraise ValueError('not today')\n")
+    (tmp_path / "config.json").write_text("{}")
+    torch.save({"weight": torch.zeros(2)}, tmp_path / "other.pt")
+    status, _, err = _run(capsys, *(a.format(source=source, folder=tmp_path) for a in arguments))
+    assert status in (1, 2)
+    assert message in " ".join(err.split())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_compile_and_generate(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A written design has no tokenizer, so its prompt is ids; the RTL writes the golden model's text."""
+    folder = str(tmp_path / "out")
+    assert _run(capsys, "compile", f"{source}:model", "-o", folder, "--max-tokens", "4")[0] == 0
+    status, out, _ = _run(capsys, "generate", folder, "-p", "1 5 7", "--max-new-tokens", "3", "--compare")
+    assert status == 0 and "3 tokens equal the golden model's" in out
+    layers = str(tmp_path / "layers")
+    shape = ["--example-shape", "3,8"]
+    assert _run(capsys, "compile", f"{source}:layers", "-o", layers, *shape)[0] == 0
+    status, _, err = _run(capsys, "report", folder, "--tokenizer", str(tmp_path))
+    assert status == 2 and "--tokenizer has no effect with a written folder" in err
