@@ -246,5 +246,5 @@ def test_state_in_what_is_no_language_model(call: Any) -> None:
         for operation in graph.operations
         if operation is not last
     )
-    with pytest.raises(GraphError, match=r"must be a language model's: .* of the last row"):
+    with pytest.raises(GraphError, match=r"must be a language model: .* for the last row only"):
         call(replace(graph, operations=operations), None, TINY)

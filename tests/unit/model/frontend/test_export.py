@@ -339,7 +339,7 @@ def test_all_unsupported_operations_in_one_error() -> None:
             "it joins a constant to a value that is computed",
         ),
         (lambda m, x: x + x.flip(0), "aten.flip.default: an operation joins its result"),
-        (lambda m, x: x[torch.tensor([1, 0])], "each holds features of one token, and every token has"),
+        (lambda m, x: x[torch.tensor([1, 0])], "each row holds features of one token, and every token has"),
         (lambda m, x: x + x.max(), "aten.max.default"),
     ],
 )

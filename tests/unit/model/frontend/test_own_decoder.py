@@ -143,9 +143,13 @@ def test_ending(ending: Any) -> None:
         (
             Tiny(ending=lambda self, x: self.head(x[:, 0])),
             UnsupportedOperationError,
-            "each holds features of",
+            "each row holds features of one token",
         ),
-        (Tiny(ending=lambda self, x: self.head(x[:, :-1])), UnsupportedOperationError, "each holds features"),
+        (
+            Tiny(ending=lambda self, x: self.head(x[:, :-1])),
+            UnsupportedOperationError,
+            "each row holds features of one token",
+        ),
         (
             Tiny(ending=lambda self, x: self.head(x).flip(1)),
             UnsupportedOperationError,

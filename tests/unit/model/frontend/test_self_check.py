@@ -1,7 +1,7 @@
 """streamgen.model.frontend.self_check: a graph that is not its module is refused, and the operation named."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from streamgen.model.frontend import (
 )
 from streamgen.model.frontend.difference import ComparedPass, require_equal
 from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.eager import EagerText
 from streamgen.model.frontend.rotary import _Rotation
 from streamgen.model.frontend.self_attention import Scores
 from streamgen.model.frontend.self_check import require_equal_text
@@ -47,7 +48,7 @@ with warnings.catch_warnings():
 
 ROOT = Path(__file__).parents[4]
 Patch = Callable[[pytest.MonkeyPatch], None]
-CACHE = {"layers": 2, "kv_heads": 1, "head_dim": 24}
+KV_HEADS, HEAD_DIM = 1, 24  # of the families' caches
 
 
 def _mismatch(module: nn.Module, *example: torch.Tensor, **sizes: int) -> ImportMismatchError:
@@ -228,6 +229,13 @@ def test_another_number_of_tokens() -> None:
         self_check.require_equal_module(found, module, leaves, spec, longest=1)
 
 
+def _require_equal(graph: LogicalGraph, model: nn.Module, layers: int) -> None:
+    def eager(floats: dict[str, torch.Tensor], kept: Sequence[int]) -> EagerText:
+        return EagerText(model, floats, kept, KV_HEADS, HEAD_DIM)
+
+    require_equal_text(graph, model, eager, layers=layers)
+
+
 @pytest.mark.parametrize(("context", "tokens"), [(4, [2, 1, 1]), (9, [5, 1, 2, 4]), (48, [7, 1, 4, 4])])
 def test_passes_fit_the_context(context: int, tokens: list[int]) -> None:
     """From an empty cache on; then up to the last position, where that is another one."""
@@ -241,7 +249,7 @@ def test_passes_fit_the_context(context: int, tokens: list[int]) -> None:
         seen.append((int(positions[0]), len(positions)))
 
     model.model.layers[0].register_forward_hook(noted, with_kwargs=True)
-    require_equal_text(graph, model, **CACHE | {"layers": 1})
+    _require_equal(graph, model, 1)
     starts = [0, *np.cumsum(tokens[:2]).tolist(), context - 4]
     assert seen == list(zip(starts, tokens, strict=False))
 
@@ -256,7 +264,7 @@ def test_every_pass_is_compared(tokens: int, position: int) -> None:
     model.lm_head.forward = lambda x: right(x) * (1.01 if x.shape[1] == tokens else 1)
     said = f"with {tokens} token{'s' * (tokens > 1)} at position {position}, 'logits' differs by"
     with pytest.raises(ImportMismatchError, match=said) as caught:
-        require_equal_text(graph, model, **CACHE | {"layers": 1})
+        _require_equal(graph, model, 1)
     assert caught.value.operation == "logits"
 
 
@@ -268,7 +276,7 @@ def test_a_module_that_changes_is_found() -> None:
     right, calls = model.lm_head.forward, iter(range(99))
     model.lm_head.forward = lambda x: right(x) * (1.01 if next(calls) == 0 else 1)
     with pytest.raises(ImportMismatchError, match="with 7 tokens at position 0"):
-        require_equal_text(graph, model, **CACHE | {"layers": 1})
+        _require_equal(graph, model, 1)
 
 
 def test_a_module_that_needs_a_cache() -> None:
@@ -322,8 +330,7 @@ def test_large_models_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     with checking(False):
         graph = import_decoder(model)
     runs.clear()
-    sizes = CACHE | {"layers": 9}
-    require_equal_text(graph, model, **sizes)
+    _require_equal(graph, model, 9)
     assert runs == [0, 4, 8] * 4
     with torch.no_grad():
         model(torch.zeros(1, 2, dtype=torch.int64))
@@ -333,9 +340,9 @@ def test_large_models_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         path = f"layers[{index}].down"
         return graph.map(lambda own, o: Linear(1.5 * o.op.weight) if own == path else o.op)
 
-    require_equal_text(wrong(3), model, **sizes)
+    _require_equal(wrong(3), model, 9)
     with pytest.raises(ImportMismatchError) as caught:
-        require_equal_text(wrong(4), model, **sizes)
+        _require_equal(wrong(4), model, 9)
     assert caught.value.operation == "layers[4].down"
     assert "model.layers.4.mlp.down_proj" in str(caught.value)
 
