@@ -31,7 +31,7 @@ def _estimated(model: torch.nn.Module) -> Estimate:
 
 @pytest.mark.slow
 def test_gpt2_medium_is_the_design_of_transformers() -> None:
-    """Cycles and resources of GPT-2 Medium's shape differ by at most 1 % from those of transformers' class."""
+    """Cycles and resources of GPT-2 Medium's shape are within 1 % of those of transformers' class."""
     one_file = style("gpt_in_one_file")
     config = one_file.Config(block_size=1024, vocab_size=50257, n_layer=24, n_head=16, n_embd=1024)
     with torch.device("meta"):
