@@ -2,7 +2,8 @@
 
 Calls on parameters alone are folded. Calls that only move elements (views, transposes, slices, copies, casts
 to floats, dropout in eval mode) are carried out on indices (`elements`). Calls whose results are not used
-disappear. All others must be in the tables of `arithmetic`, `linears`, `norms` and `self_attention`, or be
+disappear. All others must be in the tables of `arithmetic`, `activations`,
+`linears`, `norms` and `self_attention`, or be
 operations of other packages (`outside`).
 """
 
@@ -15,7 +16,15 @@ from torch.fx import Node
 
 from streamgen.base.errors import GraphError, UnsupportedOperationError
 from streamgen.gateware.functions import TITLES
-from streamgen.model.frontend import arithmetic, linears, lookups, norms, rotary, self_attention
+from streamgen.model.frontend import (
+    activations,
+    arithmetic,
+    linears,
+    lookups,
+    norms,
+    rotary,
+    self_attention,
+)
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.fuse import fused
 from streamgen.model.frontend.in_place import memory
@@ -28,6 +37,7 @@ from streamgen.model.operations import Scalar
 
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **arithmetic.CALLS,
+    **activations.CALLS,
     **linears.CALLS,
     **lookups.CALLS,
     **norms.CALLS,

@@ -1,0 +1,133 @@
+"""Networks as first lessons write them: activations with numbers, flattened images, batch norms, log-softmax."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend import import_module
+from streamgen.model.graph.interpret import exact, reference
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.numbers.formats import round_f24
+
+X = torch.cat([torch.linspace(-8, 8, 44), torch.tensor([-0.5, 0.5, 0.0, 6.0])]).reshape(3, 16)
+
+
+class _Called(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x.clone())  # which it may change in place
+
+
+def check(module: nn.Module, x: torch.Tensor, share: float = 2.0**-14) -> LogicalGraph:
+    """Import a module; its float64 reference must equal torch, and its exact golden must be near it, by this
+    share of the greatest result."""
+    graph = import_module(module, x)
+    (name,) = graph.outputs
+    with torch.no_grad():
+        wanted = module.double()(x.double()).numpy().reshape(len(x.reshape(-1, x.shape[-1])), -1)
+    module.float()
+    rows = x.reshape(-1, x.shape[-1]).numpy()
+    inputs = {graph.inputs[0].name: rows.astype(np.float64)}
+    np.testing.assert_allclose(reference(graph)(inputs)[0][name], wanted, rtol=1e-6, atol=1e-6)
+    found = exact(graph)({name: round_f24(rows) for name, rows in inputs.items()})[0][name]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=share * max(1, np.abs(wanted).max()))
+    return graph
+
+
+ACTIVATIONS: list[nn.Module] = [
+    nn.CELU(),
+    nn.CELU(0.7),
+    nn.ELU(2.0),
+    nn.ELU(0.3),
+    nn.GLU(),
+    nn.Hardshrink(),
+    nn.Hardshrink(1.5),
+    nn.Hardtanh(),
+    nn.Hardtanh(-2.0, 0.25),
+    nn.LeakyReLU(),
+    nn.LeakyReLU(0.2, inplace=True),
+    nn.LogSigmoid(),
+    nn.Mish(inplace=True),
+    nn.SELU(),
+    nn.Softsign(),
+    nn.Tanhshrink(),
+    nn.PReLU(),
+    nn.PReLU(16),
+    nn.RReLU(),
+    nn.ReLU6(),
+    nn.Softplus(2.0, 15.0),
+    nn.Softshrink(),
+    nn.Threshold(0.5, 0.0),
+    nn.Threshold(0.5, 0.5),
+]
+
+
+@pytest.mark.parametrize("module", ACTIVATIONS, ids=repr)
+def test_activations(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    check(_Called(module).eval(), X)
+
+
+FUNCTIONALS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "clamp": lambda x: x.clamp(-1.0, 0.5),
+    "clamp above": lambda x: x.clamp_(max=2),
+    "clamp below": lambda x: torch.clamp_min(x, 0.25),
+    "clamp by tensors": lambda x: torch.clamp(x, torch.tensor(-1.0), torch.tensor(1.0)),
+    "maximum": lambda x: torch.maximum(x, torch.tensor(0.5)),
+    "minimum": lambda x: torch.minimum(x, torch.tensor(0.5)),
+    "no bounds": lambda x: x.clamp(-np.inf, np.inf),
+    "relu6": functional.relu6,
+    "relu6 in place": lambda x: functional.relu6(x, inplace=True),
+    "celu in place": lambda x: functional.celu(x, 2.0, inplace=True),
+    "threshold in place": lambda x: functional.threshold(x, 0.5, 0.0, inplace=True),
+    "abs": torch.abs,
+    "exp": lambda x: torch.exp(-x.abs()),
+    "log": lambda x: torch.log(x.abs() + 0.5),
+    "glu of the middle dimension": lambda x: functional.glu(x.reshape(3, 4, 4), dim=1).reshape(3, 8),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONALS)
+def test_functionals(name: str) -> None:
+    check(_Called(FUNCTIONALS[name]), X)
+
+
+REFUSED: list[tuple[Callable[[torch.Tensor], torch.Tensor], str]] = [
+    (lambda x: functional.threshold(x, 0.5, 2.0), "its value is 2.0; only 0, or its threshold 0.5"),
+    (lambda x: functional.softplus(x, 1, 5), "its threshold is 5; 12 or more can be compiled"),
+    (lambda x: functional.softplus(x, -1, 20), "its beta is -1.0; a number above 0 is needed"),
+    (lambda x: functional.celu(x, -1.0), "its alpha is -1.0; a number above 0 is needed"),
+    (lambda x: x.clamp(min=float("nan")), "its min is nan; a finite number is needed"),
+    (lambda x: x.clamp(max=x), "its max is a tensor; one number is needed"),
+    (lambda x: torch.maximum(x, 2 * x), "it compares two tensors; the second one must be a number"),
+    (lambda x: functional.rrelu(x, training=True), "it is in training mode; call module.eval() first"),
+    (lambda x: functional.prelu(x.T, torch.arange(3.0)).T, "channels must be features of one token"),
+    (lambda x: x / (x.abs() + 2), "it divides by a value that is computed at run time"),
+]
+
+
+@pytest.mark.parametrize(("function", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_others_are_refused_by_name(function: Callable[[torch.Tensor], torch.Tensor], message: str) -> None:
+    with pytest.raises(UnsupportedOperationError) as caught:
+        import_module(_Called(function), X)
+    assert message in str(caught.value)
+
+
+def test_a_logarithm_of_a_negative_number_is_not_a_number() -> None:
+    graph = import_module(_Called(torch.log), X)
+    inputs = {graph.inputs[0].name: X.numpy()}
+    with np.errstate(all="ignore"):
+        wanted = torch.log(X).numpy()
+    for interpreter in (reference(graph), exact(graph)):
+        found = interpreter(inputs)[0][graph.outputs[0]]
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+        np.testing.assert_array_equal(np.isneginf(found), np.isneginf(wanted))
