@@ -4,9 +4,9 @@
     MinimumParams    min(a, b)
     AboveParams      a if a > b, else 0; or a if |a| > b, else 0
 
-All compare keys: the bits of a value with the sign turned round, all bits turned round for negative values,
-rise as the values do. Compare and Above count both zeros as one value, Maximum and Minimum put +0 above -0, as
-IEEE 754 says of `maximum`. A NaN gives NaN.
+All compare keys: the bits of a value with the sign turned round, all bits turned round for negative
+values, rise as the values do. Compare and Above count both zeros as one value; Maximum and Minimum put +0
+above -0, as IEEE 754 says of `maximum`. A NaN gives NaN.
 """
 
 from dataclasses import dataclass

@@ -140,8 +140,8 @@ FUNCTION = Function(
     own=LogParams,
     error=ErrorBound(
         relative=0.7 * 2.0**-16,
-        reason="in units of 2^-16: lines h²/8·g'' with h = 2^-7 and g'' below 2/3, 0.1; entries and cut, 0.1; "
-        "twice that where E · ln(2) has another sign",
+        reason="in units of 2^-16: lines h²/8·g'' with h = 2^-7 and g'' below 2/3, 0.1; entries and cut, "
+        "0.1; twice that where E · ln(2) has another sign",
     ),
     torch=("aten.log.default", "aten.log_.default"),
 )

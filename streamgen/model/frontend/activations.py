@@ -211,7 +211,7 @@ def _softplus(draft: Draft, node: Node) -> None:
         raise Unsupported(f"its beta is {beta}; a number above 0 is needed")
     if threshold < LEAST_THRESHOLD:
         raise Unsupported(
-            f"its threshold is {threshold}; {LEAST_THRESHOLD} or more can be compiled, as softplus(x) is x there"
+            f"its threshold is {threshold}; {LEAST_THRESHOLD} or more can be compiled, where softplus(x) is x"
         )
     scaled = beta != 1
     _each(

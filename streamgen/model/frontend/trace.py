@@ -85,7 +85,8 @@ class Constants:
     """Parameters, buffers and everything computed from these alone.
 
     arrays: shared with other programs of the module. changing: calls may change in place what earlier calls
-    have made; a constant must then be read when its reader is imported.
+    have made; a constant must then be read when its reader is imported. prefix: of paths, for a wrapper
+    around the module.
     """
 
     def __init__(
@@ -95,8 +96,10 @@ class Constants:
         arrays: dict[tuple[Any, ...], tuple[torch.Tensor, np.ndarray]] | None = None,
         *,
         changing: bool = False,
+        prefix: str = "",
     ) -> None:
         self.changing = changing
+        self.prefix = prefix
         self.module = module
         self.program = program
         self.tensors: dict[Node, Any] = {}  # a call that splits has several
@@ -114,7 +117,7 @@ class Constants:
         tensor = store[spec.target] if spec.target in store else self.program.constants[spec.target]
         self.tensors[node] = tensor.detach()
         self.own.add(tensor.untyped_storage().data_ptr())
-        self.paths[node] = spec.target
+        self.paths[node] = spec.target.removeprefix(self.prefix)
         return True
 
     def fold(self, node: Node) -> None:

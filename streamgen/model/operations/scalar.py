@@ -1,4 +1,4 @@
-"""Each element combined with one number c: a product, a soft-cap, the greater or lesser of the two, a choice."""
+"""Each element combined with one number c: a product, a soft-cap, the greater or lesser of both, a choice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

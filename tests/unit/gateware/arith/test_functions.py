@@ -138,7 +138,7 @@ def same_values(found: np.ndarray, expected: np.ndarray, zeros: bool = True) -> 
 @pytest.mark.parametrize("form", [Float(3, 2), FLOAT16, F24, FLOAT32])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_special_values_are_those_of_torch(name: str, form: Float) -> None:
-    """Zeros, infinities, NaN, rounded to the format; relu(-0) is +0 and logsigmoid(inf) -0 here, not in torch."""
+    """Zeros, infinities, NaN, rounded to the format; relu(-0) is +0 and logsigmoid(inf) -0 only here."""
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan])
     expected = form.round(torch_values(FUNCTIONS[name], x))
     same_values(FUNCTIONS[name].unit(form).golden(x), expected, zeros=name not in ("relu", "logsigmoid"))

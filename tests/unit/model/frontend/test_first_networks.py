@@ -1,4 +1,4 @@
-"""Networks as first lessons write them: activations with numbers, flattened images, batch norms, log-softmax."""
+"""Networks as first lessons write them: activations with numbers, flattened images, batch norms."""
 
 from collections.abc import Callable
 
@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frontend import import_module
+from streamgen.model.frontend.any_module import import_any
 from streamgen.model.graph.interpret import exact, reference
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.formats import round_f24
@@ -131,3 +132,67 @@ def test_a_logarithm_of_a_negative_number_is_not_a_number() -> None:
         found = interpreter(inputs)[0][graph.outputs[0]]
         np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
         np.testing.assert_array_equal(np.isneginf(found), np.isneginf(wanted))
+
+
+def _mlp(features: int, *last: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(features, 12), nn.ReLU(), nn.Linear(12, 4), *last).eval()
+
+
+SHAPED: dict[str, tuple[nn.Module, tuple[int, ...], dict[str, tuple[int, ...]]]] = {
+    "grey images": (_mlp(30), (3, 1, 5, 6), {"input": (5, 6)}),
+    "one grey image": (_mlp(30), (1, 1, 5, 6), {"input": (5, 6)}),
+    "colours": (_mlp(90), (3, 3, 5, 6), {"input": (3, 5, 6)}),
+    "a matrix for each": (_mlp(30), (3, 5, 6), {"input": (5, 6)}),
+    "reshaped": (_Called(lambda x: x.view(x.size(0), -1) * 2), (3, 3, 5, 6), {"x": (3, 5, 6)}),
+    "flattened later": (
+        nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(90, 4)).eval(),
+        (3, 3, 5, 6),
+        {"input": (3, 5, 6)},
+    ),
+    "images made": (nn.Sequential(nn.Linear(8, 30), nn.Unflatten(1, (1, 5, 6))), (3, 8), {}),
+    "one score": (_mlp(30, nn.Linear(4, 1), nn.Flatten(0)), (3, 1, 5, 6), {"input": (5, 6)}),
+    "rows stay rows": (nn.Sequential(nn.Flatten(0, 1), nn.Linear(6, 4)), (3, 5, 6), {}),
+}
+
+
+@pytest.mark.parametrize("name", SHAPED)
+def test_modules_take_and_give_their_own_shapes(name: str) -> None:
+    module, shape, joined = SHAPED[name]
+    graph, interface = import_any(module, torch.randn(shape))
+    assert interface is not None
+    assert {name: e for name, e in interface.trailing.items() if name not in graph.outputs} == joined
+    for batch in {shape[0], shape[0] + 2}:
+        x = torch.randn(batch, *shape[1:])
+        rows = {n: a.reshape(-1, a.shape[-1]) for n, a in interface.taken((x.numpy(),)).items()}
+        found = interface.rebuilt(reference(graph)(rows)[0], (x.numpy(),))
+        with torch.no_grad():
+            wanted = module(x).numpy()
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_values_have_the_names_of_their_modules() -> None:
+    graph = import_module(_mlp(30), torch.randn(3, 1, 5, 6))
+    assert [operation.name for operation in graph.operations] == ["m_1", "relu", "m_3"]
+    assert [value.name for value in graph.inputs] == ["input"]
+
+
+def test_two_inputs_of_different_ranks() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.of_image, self.of_label = nn.Linear(30, 4), nn.Linear(7, 4)
+
+        def forward(self, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.of_image(image.flatten(1)) + self.of_label(label))
+
+    graph, interface = import_any(Both().eval(), (torch.randn(3, 5, 6), torch.randn(3, 7)))
+    assert interface is not None and interface.trailing == {"image": (5, 6)}
+    assert [value.features for value in graph.inputs] == [30, 7]
+
+
+def test_the_refusal_is_that_of_the_reading_with_the_fewest_problems() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(30, 8), nn.Unflatten(1, (2, 4)), nn.Softmax(1))
+    with pytest.raises(UnsupportedOperationError, match=r"^1 operation is not supported: softmax"):
+        import_any(module.eval(), torch.randn(3, 1, 5, 6))
