@@ -19,20 +19,11 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.trace import Unsupported, aten, shape
+from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations import Binary, Constant, Scalar, Unary
 
 LEAST_THRESHOLD = 12  # of a softplus: beyond it torch gives x, which is less than 2^-20 of x away
-
-
-def arguments(node: Node) -> dict[str, Any]:
-    """The arguments of a call by name, those left out with their defaults."""
-    target: Any = node.target
-    schema = target._schema.arguments
-    given = {argument.name: argument.default_value for argument in schema}
-    given |= {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
-    return given | node.kwargs
 
 
 def number(node: Node, name: str, value: Any) -> float:
@@ -53,18 +44,15 @@ def add_steps(draft: Draft, node: Node, steps: Callable[[str, slice], str]) -> N
     draft.spread(node, results, order)
 
 
-def by_feature(draft: Draft, node: Node, parameter: Node, what: str) -> np.ndarray:
-    """float32 [features]: a parameter [channels] of dimension 1 for the features of `node`'s argument.
+def placed(draft: Draft, node: Node, channels: np.ndarray) -> np.ndarray:
+    """[features]: numbers of the channels, dimension 1, for the features of `node`'s argument.
 
-    Raises Unsupported if a token holds more than the features of one channel in different places.
+    Raises Unsupported if tokens have different channels in the same place.
     """
-    if draft.knows(parameter):
-        raise Unsupported(f"its {what} is computed at run time")
     order, _ = draft.form(node, node.args[0], draft.elements.spread)
     extents = shape(node)
-    channels = draft.constants.array(node, parameter).reshape(-1)
-    placed = channels.reshape(1, -1, *(1,) * (len(extents) - 2)) if len(extents) > 1 else channels
-    rows = np.broadcast_to(placed, extents).reshape(-1)[order.numpy()]
+    numbers = channels.reshape(1, -1, *(1,) * (len(extents) - 2)) if len(extents) > 1 else channels
+    rows = np.broadcast_to(numbers, extents).reshape(-1)[order.numpy()]
     if (rows != rows[:1]).any():
         raise Unsupported(
             f"the channels of its input {list(extents)}, dimension 1, are tokens; channels must be features "
@@ -151,9 +139,11 @@ def _rrelu(draft: Draft, node: Node) -> None:
 
 def _prelu(draft: Draft, node: Node) -> None:
     weight: Any = node.args[1]
-    if not draft.knows(weight) and shape(weight).numel() == 1:
+    if draft.knows(weight):
+        raise Unsupported("its weight is computed at run time")
+    if shape(weight).numel() == 1:
         return _each(draft, node, Scalar("leaky", float(draft.constants.array(node, weight).reshape(()))))
-    slopes = by_feature(draft, node, weight, "weight")
+    slopes = placed(draft, node, draft.constants.array(node, weight).reshape(-1))
 
     def steps(name: str, piece: slice) -> str:
         above = draft.add(node, f"{node.name}_above", Unary("relu"), name)

@@ -3,7 +3,7 @@
 Calls on parameters alone are folded. Calls that only move elements (views, transposes, slices, copies, casts
 to floats, dropout in eval mode) are carried out on indices (`elements`). Calls whose results are not used
 disappear. All others must be in the tables of `arithmetic`, `activations`,
-`linears`, `norms` and `self_attention`, or be
+`batch_norms`, `linears`, `norms` and `self_attention`, or be
 operations of other packages (`outside`).
 """
 
@@ -19,6 +19,7 @@ from streamgen.gateware.functions import TITLES
 from streamgen.model.frontend import (
     activations,
     arithmetic,
+    batch_norms,
     linears,
     lookups,
     norms,
@@ -38,6 +39,7 @@ from streamgen.model.operations import Scalar
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **arithmetic.CALLS,
     **activations.CALLS,
+    **batch_norms.CALLS,
     **linears.CALLS,
     **lookups.CALLS,
     **norms.CALLS,

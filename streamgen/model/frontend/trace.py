@@ -59,16 +59,22 @@ class Mismatch(Unsupported):
         self.node = node
 
 
+def arguments(node: Node) -> dict[str, Any]:
+    """The arguments of a call by name, those left out with their defaults."""
+    target: Any = node.target
+    schema = target._schema.arguments
+    given = {argument.name: argument.default_value for argument in schema}
+    given |= {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
+    return given | node.kwargs
+
+
 def function_of(node: Node) -> str:
     """The name of the function of one variable that a call of SPELLINGS computes.
 
     Raises Unsupported, with the first argument that differs, if no function has its arguments.
     """
     target: Any = node.target
-    arguments = target._schema.arguments
-    given = {argument.name: argument.default_value for argument in arguments}
-    given |= {argument.name: value for argument, value in zip(arguments, node.args, strict=False)}
-    given |= node.kwargs
+    given = arguments(node)
     wrong = [
         [name for name, value in function.arguments.items() if given[name] != value]
         for function in SPELLINGS[target]

