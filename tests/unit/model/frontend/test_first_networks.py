@@ -310,3 +310,18 @@ def test_batch_norms_are_refused(module: nn.Module, shape: tuple[int, ...], mess
     with pytest.raises(UnsupportedOperationError) as caught:
         import_any(module, torch.randn(shape))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "module", [nn.LogSoftmax(dim=-1), nn.LogSoftmax(dim=1), nn.Softmin(dim=-1), nn.Softmax(dim=1)], ids=repr
+)
+def test_softmaxes_of_rows(module: nn.Module) -> None:
+    check(module, X)
+    check(module, 40 * X)  # softmax of which underflows
+
+
+def test_softmaxes_of_another_dimension_are_refused() -> None:
+    for module in (nn.LogSoftmax(dim=1), nn.Softmax(dim=1), nn.Softmin(dim=1), nn.Softmax2d()):
+        shape = (2, 3, 4, 5) if isinstance(module, nn.Softmax2d) else (2, 3, 4)
+        with pytest.raises(UnsupportedOperationError, match="softmax must be over the last dimension"):
+            import_any(module, torch.randn(shape))
