@@ -23,7 +23,7 @@ registers only. Tokens of the next descriptor follow those of this one without a
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
 
@@ -87,6 +87,7 @@ SCALAR_FUNCTIONS: dict[str, Any] = {
     "threshold": AboveParams(form=F24),
     "hardshrink": AboveParams(form=F24, magnitude=True),
 }
+COMPARING = ("maximum", "minimum", "threshold", "hardshrink")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,6 +303,15 @@ class ScalarParams(_ElementwiseParams):
     @property
     def constants(self) -> tuple[str, ...]:
         return ("constant", "inverse") if self.function == "soft_cap" else ("constant",)
+
+    def cost(self, bounds: Bounds) -> Cost:
+        """As for the other kernels; lanes that compare with the constant share its key."""
+        cost = super().cost(bounds)
+        if self.function not in COMPARING:
+            return cost
+        shared = (self.lanes - 1) * Resources(lut=F24.bits, ff=F24.bits)
+        lut, ff = cost.resources.lut - shared.lut, cost.resources.ff - shared.ff
+        return replace(cost, resources=replace(cost.resources, lut=lut, ff=ff))
 
     @property
     def pins(self) -> Mapping[str, str]:

@@ -98,10 +98,10 @@ class LogParams(UnitParams):
             nan=x.nan | (x.sign & ~x.zero),
         )
         special = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
-        whole = s.exponent * Const(self.ln_2)
-        s = _TABLE.stages(m, pipe, "lines", s.at, u=s.u, whole=whole, **special)
+        low, high = s.exponent[:4] * Const(self.ln_2), s.exponent[4:].as_signed() * Const(self.ln_2)
+        s = _TABLE.stages(m, pipe, "lines", s.at, u=s.u, lower=low, upper=high, **special)
         special = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
-        s = pipe.stage(product=s.u.as_signed() * s.value, whole=s.whole, **special)
+        s = pipe.stage(product=s.u.as_signed() * s.value, whole=s.lower + (s.upper << 4), **special)
         special = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
         width = self.unit_bits + _WHOLE_BITS
         s = pipe.stage(total=(s.product + s.whole)[: width + 1].as_signed(), **special)

@@ -4,8 +4,8 @@
 
 Both terms are 0 or less, so they do not cancel: beside 2^-16 for the sum, the error is below 2^-14 of the
 result. Streams, bounds and buffers are those of `softmax`; in place of exponentials the differences wait for
-their row, and the logarithm of the sum in place of its reciprocal. An element of -infinity gives -infinity, as
-padding does, and a row of nothing else NaN.
+their row, and the logarithm of the sum in place of its reciprocal. An element of -infinity gives -infinity,
+as padding does, and a row of nothing else NaN.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class DifferenceParams(ExponentialParams):
         """float64 array of differences, int64 array of terms."""
         return DIFFERENCE.golden(x, negated), super().golden(x, negated)[1]
 
-    def build(self) -> "Difference":  # type: ignore[override]
+    def build(self) -> "Difference":
         return Difference(self)
 
 
