@@ -12,14 +12,15 @@
 from dataclasses import dataclass
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Value
+from amaranth import Cat, Const, Module, Mux, Value, unsigned
+from amaranth.lib.memory import Memory
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.format import Float, round_magnitude
 from streamgen.gateware.arith.multiply import round_stages
 from streamgen.gateware.arith.pipeline import Pipeline, flags, normalise_step, operand, resize_signed
-from streamgen.gateware.arith.tables import INDEX_BITS, TABLE_BITS, Table
+from streamgen.gateware.arith.tables import INDEX_BITS, TABLE_BITS, Table, table_style
 from streamgen.gateware.arith.unit import UnitParams
 from streamgen.gateware.functions.function import ErrorBound, Function
 
@@ -92,16 +93,16 @@ class LogParams(UnitParams):
         s = pipe.stage(
             at=Cat(Const(0, places), x.fraction) if places >= 0 else x.fraction[-places:],
             u=Mux(upper, Cat(x.fraction, Const(3, 2)), Cat(Const(0, 1), x.fraction, Const(0, 1))),
-            exponent=(x.exponent + upper).as_signed() - form.bias,
+            exponent=(x.exponent + upper)[: form.exponent_bits],  # of infinity, whatever it is
             zero=x.zero,
             infinite=x.infinite,
             nan=x.nan | (x.sign & ~x.zero),
         )
         special = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
-        low, high = s.exponent[:4] * Const(self.ln_2), s.exponent[4:].as_signed() * Const(self.ln_2)
-        s = _TABLE.stages(m, pipe, "lines", s.at, u=s.u, lower=low, upper=high, **special)
+        whole = self._whole(m, s.exponent)
+        s = _TABLE.stages(m, pipe, "lines", s.at, u=s.u, whole=whole, **special)
         special = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
-        s = pipe.stage(product=s.u.as_signed() * s.value, whole=s.lower + (s.upper << 4), **special)
+        s = pipe.stage(product=s.u.as_signed() * s.value, whole=s.whole, **special)
         special = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
         width = self.unit_bits + _WHOLE_BITS
         s = pipe.stage(total=(s.product + s.whole)[: width + 1].as_signed(), **special)
@@ -126,6 +127,16 @@ class LogParams(UnitParams):
             exponent=resize_signed(s.exponent, form.exponent_bits + 3),
             **flags(s),
         )
+
+    def _whole(self, m: Module, exponent: Value) -> Value:
+        """E · ln(2) by table, of the biased E."""
+        bits = self.unit_bits + _WHOLE_BITS + 1
+        words = [(e - self.form.bias) * self.ln_2 % (1 << bits) for e in range(1 << self.form.exponent_bits)]
+        memory = Memory(shape=unsigned(bits), depth=len(words), init=words, attrs=table_style(len(words)))
+        m.submodules.whole = memory
+        port = memory.read_port(domain="comb")
+        m.d.comb += port.addr.eq(exponent)
+        return port.data.as_signed()
 
 
 def _log(x: ndarray) -> ndarray:
