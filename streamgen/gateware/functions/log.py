@@ -66,9 +66,16 @@ class LogParams(UnitParams):
 
     @property
     def resources(self) -> Resources:
-        """Estimate of what synthesis finds."""
-        width = self.unit_bits + _WHOLE_BITS
-        return Resources(lut=9 * width + 200, ff=8 * width + 120, dsp=4 if self.form.precision <= 17 else 6)
+        """What synthesis uses, within a fifth, in formats of 16 to 32 bits."""
+        p, words = self.form.precision, 1 << self.form.exponent_bits
+        bits = self.unit_bits + _WHOLE_BITS + 1
+        in_luts = words < 256 or bits > 36  # else half a block RAM holds E · ln(2)
+        return Resources(
+            lut=27 * p + 170 + in_luts * words * bits / 64,
+            ff=8.3 * p + 254 - (not in_luts) * 2 * bits,
+            dsp=1 if p <= 10 else 2 if p <= 17 else 3,
+            bram=0 if in_luts else 0.5,
+        )
 
     def golden(self, i: ndarray) -> ndarray:
         """float64 array of the function of values of the format."""

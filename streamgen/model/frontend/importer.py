@@ -75,6 +75,10 @@ ALIKE = {
     aten.unsqueeze.default,
     aten.view.default,
 }
+FAKE_QUANTISED = (
+    "it rounds as in quantisation-aware training; give the module with its float layers, whose weights "
+    "streamgen quantises itself"
+)
 JOINING = {aten.cat.default, aten.hstack.default}
 CONSTANT_PART = "it joins a constant to a value that is computed at run time"
 MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
@@ -200,6 +204,8 @@ class Importer:
                 self._move(node)
             elif outside:
                 add_outside(draft, node)
+            elif "fake_quant" in str(target):
+                raise Unsupported(FAKE_QUANTISED)
             else:
                 raise Unsupported(nobody_brings(target))
         except Unsupported as reason:

@@ -114,6 +114,10 @@ REFUSED: list[tuple[Callable[[torch.Tensor], torch.Tensor], str]] = [
     (lambda x: torch.maximum(x, 2 * x), "it compares two tensors; the second one must be a number"),
     (lambda x: functional.rrelu(x, training=True), "it is in training mode; call module.eval() first"),
     (lambda x: functional.prelu(x.T, torch.arange(3.0)).T, "channels must be features of one token"),
+    (
+        lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127),
+        "it rounds as in quantisation-aware training; give the module with its float layers",
+    ),
     (lambda x: x / (x.abs() + 2), "it divides by a value that is computed at run time"),
 ]
 
@@ -325,3 +329,35 @@ def test_softmaxes_of_another_dimension_are_refused() -> None:
         shape = (2, 3, 4, 5) if isinstance(module, nn.Softmax2d) else (2, 3, 4)
         with pytest.raises(UnsupportedOperationError, match="softmax must be over the last dimension"):
             import_any(module, torch.randn(shape))
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
+def test_modules_of_other_floats(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(), nn.BatchNorm1d(8), nn.LogSoftmax(-1))
+    graph = import_module(module.eval().to(kind), torch.randn(3, 8).to(kind))
+    operations = [
+        "linear[8 -> 8, bias]",
+        "leaky[0.01]",
+        "constant[8]",
+        "mul",
+        "constant[8]",
+        "add",
+        "log_softmax",
+    ]
+    assert [str(operation.op) for operation in graph.operations] == operations
+
+
+def test_buffers_and_leading_dimensions_of_any_number() -> None:
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.linspace(-1, 1, 8))
+            self.up = nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.up(x - self.mean)
+
+    for lead in ((), (2,), (2, 3), (2, 1, 3, 2)):
+        graph, interface = import_any(Centred().eval(), torch.randn(*lead, 3, 8))
+        assert interface is not None and interface.leading == {graph.outputs[0]: None}

@@ -1,4 +1,4 @@
-"""Every class of torch.nn that needs no convolution, pooling, recurrence or loss is right, or refused by name."""
+"""Each class of torch.nn without convolution, pooling, recurrence or loss is right, or refused by name."""
 
 import pytest
 

@@ -21,7 +21,7 @@ LEFT_OUT = ("conv", "pooling", "rnn", "loss", "adaptive")
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """make: the module. shapes: of its inputs. refused: a part of the message; None for a module that compiles.
+    """make: the module. shapes: of its inputs. refused: a part of the message; None if the module compiles.
     note: beside the table's yes."""
 
     make: Callable[[], nn.Module]
@@ -231,7 +231,7 @@ class _OfItself(nn.Module):
 
 def classes() -> list[str]:
     """The names of the classes of torch.nn that this file is about; lazy ones become others of the list,
-    Container, DataParallel and Module compute nothing themselves, and Embedding is a part of language models."""
+    Container, DataParallel and Module compute nothing themselves, and Embedding belongs to language models."""
     found = []
     for name in dir(nn):
         kind = getattr(nn, name)
