@@ -23,7 +23,9 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model import operations
 from streamgen.model.frontend import (
+    activations,
     arithmetic,
+    batch_norms,
     decoder,
     importer,
     linears,
@@ -34,7 +36,9 @@ from streamgen.model.frontend.gguf_architectures import ARCHITECTURES
 from streamgen.model.frontend.gguf_file import GRIDS
 from streamgen.model.frontend.plain_config import _KINDS as READ_WITHOUT_TORCH
 from streamgen.model.frontend.safetensors_decoder import MODEL_TYPES as LIKE_LLAMA
+from streamgen.model.operations.scalar import SCALARS
 from tests.unit.model.frontend.families import FAMILIES, PARTS
+from tests.unit.model.frontend.torch_nn import EXAMPLES, places
 
 __all__ = ["WIDTH", "pages"]
 
@@ -77,6 +81,24 @@ The frontend turns calls into these operations. Each one is a file of
 Functions of elements:
 
 {functions}"""
+
+TORCH_NN = """\
+# Classes of torch.nn
+
+The table has every class of `torch.nn` that needs no convolution, pooling,
+recurrence or loss. `tests/unit/model/frontend/test_torch_nn.py` compiles an example
+of each, compares its graph with torch, and holds each refusal to its message.
+
+Call `module.eval()` first. All dimensions of an input but the last are tokens. If a
+module flattens its input, such as images of shape [B, 1, 28, 28], fewer dimensions
+are tokens, and the rest are features. Modules in float64 and float16 compile, too:
+the accelerator computes in its own formats.
+
+{classes}
+Files are those of `streamgen/model/frontend/`. Lazy classes become the others of
+this list when they have run once. `Embedding` is a part of
+[language models](models.md).
+"""
 
 MODELS = """\
 # Models
@@ -123,6 +145,7 @@ def pages() -> dict[Path, str]:
         DOCS / "cli.md": NOTE + _command_line(),
         DOCS / "supported/operations.md": NOTE + _operations(),
         DOCS / "supported/models.md": NOTE + _models(),
+        DOCS / "supported/torch_nn.md": NOTE + _torch_nn(),
     }
 
 
@@ -201,13 +224,14 @@ def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
 def _operations() -> str:
     calls = {
         "products with weights": linears.CALLS,
-        "elementwise": arithmetic.CALLS,
-        "norms": norms.CALLS,
+        "elementwise": [*arithmetic.CALLS, *activations.CALLS],
+        "norms": [*norms.CALLS, *batch_norms.CALLS],
         "attention and softmax": self_attention.CALLS,
         "moves, copies and casts": importer.MOVED,
     }
     functions = {
         "of one value": FUNCTIONS,
+        "of a value and a number": SCALARS,
         "of two values": operations.BINARY_OPERATIONS,
     }
     classes = ((name, getattr(operations, name)) for name in operations.__all__)
@@ -228,6 +252,21 @@ def _operations() -> str:
             ("function", "names"),
             ((kind, _listed(names)) for kind, names in functions.items()),
         ),
+    )
+
+
+def _torch_nn() -> str:
+    rows = (
+        (
+            f"`{name}`",
+            "refused" if example.refused is not None else "compiles",
+            ", ".join(f"`{file}.py`" for file in places(example)),
+            example.note or (f"`{example.refused}`" if example.refused else ""),
+        )
+        for name, example in EXAMPLES.items()
+    )
+    return TORCH_NN.format(
+        classes=_table(("class", "verdict", "read in", "note"), rows)
     )
 
 

@@ -28,6 +28,7 @@ from streamgen.kernels.elementwise import (
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.norm.norm import NormParams
+from streamgen.kernels.softmax.log_softmax import LogSoftmaxParams
 from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
 from streamgen.kernels.softmax.softmax import SoftmaxParams
 from streamgen.kernels.softmax.terms import ExponentialParams, ShareParams, TermSumParams
@@ -142,6 +143,8 @@ def softmaxes() -> list[Any]:
         AttentionSoftmaxParams(lanes=8, max_length=2048, p_bits=8),
         SoftmaxParams(lanes=1, max_length=40),
         SoftmaxParams(lanes=4, max_length=1024),
+        LogSoftmaxParams(lanes=1, max_length=40),
+        LogSoftmaxParams(lanes=4, max_length=1024),
     ]
 
 

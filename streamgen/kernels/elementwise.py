@@ -5,6 +5,10 @@
                    o = function(i_a) · i_b        silu_multiply (SwiGLU) and others: functions that gate
     ScalarParams   o = i · c                      scale
                    o = c · tanh(i · (1/c))        soft_cap
+                   o = max(i, c) or min(i, c)     maximum, minimum
+                   o = i if i > 0, else i · c     leaky
+                   o = i if i > c, else 0         threshold
+                   o = i if |i| > c, else 0       hardshrink
 
 Tokens go out in the order they come in, one a cycle. The order is part of the bounds, not of the hardware:
 bounds = {"itensor": ITensor} is the itensor of every port; of a binary kernel "b" may give i_b another one
@@ -19,7 +23,7 @@ registers only. Tokens of the next descriptor follow those of this one without a
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
 
@@ -35,8 +39,12 @@ from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, pipe
 from streamgen.gateware.arith import (
     F24,
+    AboveParams,
     AddParams,
     GatedParams,
+    LeakyParams,
+    MaximumParams,
+    MinimumParams,
     MultiplyParams,
     SoftCapParams,
 )
@@ -73,7 +81,13 @@ BINARY_OPERATIONS: dict[str, Any] = {
 SCALAR_FUNCTIONS: dict[str, Any] = {
     "scale": MultiplyParams(form=F24),
     "soft_cap": SoftCapParams(form=F24),
+    "maximum": MaximumParams(form=F24),
+    "minimum": MinimumParams(form=F24),
+    "leaky": LeakyParams(form=F24),
+    "threshold": AboveParams(form=F24),
+    "hardshrink": AboveParams(form=F24, magnitude=True),
 }
+COMPARING = ("maximum", "minimum", "threshold", "hardshrink")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +281,7 @@ class BinaryParams(_ElementwiseParams):
 class ScalarParams(_ElementwiseParams):
     """A function of SCALAR_FUNCTIONS of i and a run-time constant; ports i and o.
 
-    bounds["constant"] is c, rounded to f24: any finite number for scale, 2^-126 to 2^126 for soft_cap.
+    bounds["constant"] is c, rounded to f24: 2^-126 to 2^126 for soft_cap, any finite number for the others.
     """
 
     function: str
@@ -288,7 +302,16 @@ class ScalarParams(_ElementwiseParams):
 
     @property
     def constants(self) -> tuple[str, ...]:
-        return ("constant",) if self.function == "scale" else ("constant", "inverse")
+        return ("constant", "inverse") if self.function == "soft_cap" else ("constant",)
+
+    def cost(self, bounds: Bounds) -> Cost:
+        """As for the other kernels; lanes that compare with the constant share its key."""
+        cost = super().cost(bounds)
+        if self.function not in COMPARING:
+            return cost
+        shared = (self.lanes - 1) * Resources(lut=F24.bits, ff=F24.bits)
+        lut, ff = cost.resources.lut - shared.lut, cost.resources.ff - shared.ff
+        return replace(cost, resources=replace(cost.resources, lut=lut, ff=ff))
 
     @property
     def pins(self) -> Mapping[str, str]:
@@ -312,7 +335,7 @@ class ScalarParams(_ElementwiseParams):
         constant = F24.round(np.array(given))
         if not np.isfinite(constant):
             raise ValueError(f"constant is {given}; a finite number of f24 is needed")
-        if self.function == "scale":
+        if self.function != "soft_cap":
             return (constant,)
         if not 2.0**-126 <= constant <= 2.0**126:
             raise ValueError(f"constant is {given}; soft_cap takes 2^-126 to 2^126")

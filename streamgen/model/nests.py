@@ -2,12 +2,12 @@
 
 A nest consists of tuples, lists and dicts. Its leaves are names of inputs or outputs; None stands for a leaf
 that is not a tensor. Leading dimensions of a result are those of the inputs, some joined, with dimensions of
-extent 1 in between.
+extent 1 in between. Trailing dimensions of an input or a result may be joined to the features of a row.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -30,12 +30,14 @@ class Interface:
     arguments: a tuple, the positional arguments. results: a nest. leading: for each result by name, the
     dimensions of the inputs that are its leading dimensions; None: all of them; -1: an extent of 1; -2: all
     of them joined. only: leading dimensions of the inputs that the module fixes, with their extents.
+    trailing: by name of an input or a result, the last dimensions that hold its features, if not one.
     """
 
     arguments: tuple[Any, ...]
     results: Any
     leading: Mapping[str, tuple[int, ...] | None]
     only: Mapping[int, int]
+    trailing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
@@ -46,7 +48,7 @@ class Interface:
         if len(given) != len(self.arguments):
             names = ", ".join(_names(self.arguments))
             raise TypeError(f"run takes {len(self.arguments)} inputs ({names}); {len(given)} are given")
-        arrays = dict(_pairs(self.arguments, tuple(given), "inputs"))
+        arrays = self._rows(given)
         rules = [rule for rule in self.leading.values() if rule is not None]
         ranks = max((dimension + 1 for rule in rules for dimension in rule), default=0)
         for name, array in arrays.items():
@@ -67,14 +69,39 @@ class Interface:
     def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
         """The results, nested as in torch. values: by name, with the leading dimensions that
         `taken` leaves."""
-        lead = next(a.shape[:-1] for _, a in _pairs(self.arguments, tuple(given), "inputs"))
+        lead = next(array.shape[:-1] for array in self._rows(given).values())
         extents = {ONE: 1, ALL: prod(lead), **dict(enumerate(lead))}
         shaped = {}
         for name, array in values.items():
             rule = self.leading[name]
             shape = lead if rule is None else [extents[dimension] for dimension in rule]
-            shaped[name] = array.reshape(*shape, array.shape[-1])
+            shaped[name] = array.reshape(*shape, *self.trailing.get(name, array.shape[-1:]))
         return _filled(self.results, shaped)
+
+    def given(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """An input [tokens, features] in the shape that `taken` takes, with one leading dimension that is not
+        fixed; ValueError for a number of tokens that the fixed dimensions do not divide."""
+        fixed = prod(self.only.values())
+        count, rest = divmod(len(rows), fixed)
+        if rest:
+            raise ValueError(f"tokens is {len(rows)}; the module takes multiples of {fixed}")
+        free = next(d for d in range(len(self.only) + 1) if d not in self.only)
+        lead = [self.only.get(d, count if d == free else 1) for d in range(max(free, *self.only, 0) + 1)]
+        return rows.reshape(*lead, *self.trailing.get(name, rows.shape[-1:]))
+
+    def _rows(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
+        """Inputs by name, each with one dimension of features."""
+        rows: dict[str, np.ndarray] = {}
+        for name, array in _pairs(self.arguments, tuple(given), "inputs"):
+            extents = self.trailing.get(name, array.shape[-1:])
+            lead = array.shape[: array.ndim - len(extents)]
+            if name in self.trailing and (not lead or array.shape[len(lead) :] != extents):
+                raise ValueError(
+                    f"input {name!r} has shape {array.shape}; its last dimensions must be {extents}, behind "
+                    "one or more of tokens"
+                )
+            rows[name] = array.reshape(*lead, prod(extents)) if name in self.trailing else array
+        return rows
 
     def renamed(self, names: Mapping[str, str]) -> "Interface":
         """The interface of a design with other names."""
@@ -83,6 +110,7 @@ class Interface:
             arguments=_filled(self.arguments, names),
             results=_filled(self.results, names),
             leading={names[name]: rule for name, rule in self.leading.items()},
+            trailing={names[name]: extents for name, extents in self.trailing.items()},
         )
 
     @property
@@ -93,17 +121,22 @@ class Interface:
         """A text that `from_json` turns back into an equal interface."""
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
-        return json.dumps({**fields, **nests}) + "\n"
+        joined = {"trailing": dict(self.trailing)} if self.trailing else {}
+        return json.dumps({**fields, **nests, **joined}) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Interface":
         """The interface from a text of `to_json`; ValueError for any other text."""
-        stored = decode(_Stored, parsed(text), "interface")
+        value = parsed(text)
+        if isinstance(value, dict):
+            value = {"trailing": {}, **value}
+        stored = decode(_Stored, value, "interface")
         interface = cls(
             arguments=_untagged(stored.arguments, "interface.arguments"),
             results=_untagged(stored.results, "interface.results"),
             leading=stored.leading,
             only=stored.only,
+            trailing=stored.trailing,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -111,6 +144,11 @@ class Interface:
             raise ValueError("interface.leading: expected the names of the results")
         if any(d < ALL for rule in stored.leading.values() for d in rule or ()):
             raise ValueError("interface.leading: expected dimensions, -1 or -2")
+        inputs = set(_names(interface.arguments))
+        if not set(stored.trailing) <= inputs | set(stored.leading):
+            raise ValueError("interface.trailing: expected names of inputs or results")
+        if any((not e and n in inputs) or any(d < 1 for d in e) for n, e in stored.trailing.items()):
+            raise ValueError("interface.trailing: expected extents of 1 or more")
         if any(d < 0 or extent < 1 for d, extent in stored.only.items()):
             raise ValueError("interface.only: expected dimensions with their extents")
         return interface
@@ -134,6 +172,7 @@ class _Stored:
     results: Any
     leading: Mapping[str, tuple[int, ...] | None]
     only: Mapping[int, int]
+    trailing: Mapping[str, tuple[int, ...]]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

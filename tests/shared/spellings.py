@@ -16,6 +16,8 @@ def torch_function(function: Function, spelling: str | None = None) -> Callable[
 
     Further arguments take the place of these.
     """
+    if not function.torch:  # torch computes it by several calls
+        return getattr(torch.nn.functional, function.title.lower())  # type: ignore[no-any-return]
     call = reduce(getattr, (spelling or function.torch[0]).split("."), torch.ops)
     return lambda x, **others: call(x, **{**function.arguments, **others})
 

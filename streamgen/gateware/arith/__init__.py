@@ -1,9 +1,10 @@
 """Floating-point arithmetic: formats, and pipelined units that take operands every enabled cycle."""
 
 from streamgen.gateware.arith.add import AddParams
-from streamgen.gateware.arith.compare import CompareParams, MaximumParams, Order
+from streamgen.gateware.arith.compare import AboveParams, CompareParams, MaximumParams, MinimumParams, Order
 from streamgen.gateware.arith.composed import (
     GatedParams,
+    LeakyParams,
     ProductSumParams,
     SoftCapParams,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "F24",
     "FLOAT16",
     "FLOAT32",
+    "AboveParams",
     "AddParams",
     "CompareParams",
     "ConvertParams",
@@ -42,7 +44,9 @@ __all__ = [
     "FloatToIntParams",
     "GatedParams",
     "IntToFloatParams",
+    "LeakyParams",
     "MaximumParams",
+    "MinimumParams",
     "MultiplyAddParams",
     "MultiplyParams",
     "Order",

@@ -1,6 +1,7 @@
 """Units made of units: what is computed between two streams without a FIFO in the middle.
 
     GatedParams        f(a)·b            f of one operand: SiLU, GELU; rounded after f and after the product
+    LeakyParams        a if a > 0, else a·b; rounded after the product
     ProductSumParams   a·b + c·d         each product rounded, then the sum
     SoftCapParams      b·tanh(a·c)       c = 1/b given beside b; rounded after each of the three
 
@@ -9,14 +10,15 @@ The results are those of the units one after another, bit for bit.
 
 from dataclasses import dataclass
 
-from amaranth import Module, Value
+import numpy as np
+from amaranth import Cat, Module, Mux, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.add import AddParams
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.multiply import MultiplyParams
-from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.arith.pipeline import Pipeline, operand
 from streamgen.gateware.arith.remembered import remembered
 from streamgen.gateware.arith.saturating import SaturatingParams
 from streamgen.gateware.arith.unit import UnitParams
@@ -77,6 +79,41 @@ class GatedParams(UnitParams):
             multiply.b.eq(_delay(pipe, b, self.function.latency)),
         ]
         return multiply.o
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeakyParams(UnitParams):
+    """a where it is above 0, else a·b, in `form`."""
+
+    form: Float
+    operands = ("a", "b")
+
+    @property
+    def multiply(self) -> MultiplyParams:
+        """The product."""
+        return MultiplyParams(form=self.form)
+
+    @property
+    def latency(self) -> int:
+        return self.multiply.latency + 1
+
+    @property
+    def resources(self) -> Resources:
+        """The product, a that waits for it, and the choice."""
+        return self.multiply.resources + 2 * _delay_resources(self.form.bits)
+
+    def golden(self, a: ndarray, b: ndarray) -> ndarray:
+        """float64 array of the result for values of the format."""
+        a = np.asarray(a, np.float64)
+        return np.where(a > 0, a, self.multiply.golden(a, b))
+
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
+        m.submodules.multiply = multiply = Shared(self.multiply)
+        m.d.comb += [multiply.enable.eq(pipe.enable), multiply.a.eq(a), multiply.b.eq(b)]
+        parts = operand(self.form, a)
+        above = ~(parts.sign | parts.zero | parts.nan)
+        waiting = _delay(pipe, Cat(a, above), self.multiply.latency)
+        return pipe.stage(bits=Mux(waiting[-1], waiting[:-1], multiply.o)).bits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,14 @@ _NAMES = (
     "softplus",
     "elu",
     "hardswish",
+    "hardsigmoid",
+    "selu",
+    "mish",
+    "logsigmoid",
+    "softsign",
+    "tanhshrink",
+    "exp",
+    "log",
 )
 FUNCTIONS: dict[str, Function] = {
     name: import_module(f"streamgen.gateware.functions.{name}").FUNCTION for name in _NAMES

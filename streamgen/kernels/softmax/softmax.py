@@ -25,7 +25,7 @@ from numpy import ndarray
 from streamgen.contract import Bounds
 from streamgen.contract.cost import Curve, Resources
 from streamgen.fifo.queue import QueueParams
-from streamgen.gateware.arith import F24, MultiplyParams, ReciprocalParams
+from streamgen.gateware.arith import F24, MultiplyParams, ReciprocalParams, UnitParams
 from streamgen.gateware.arith.pipeline import operand
 from streamgen.gateware.rtl import Shared
 from streamgen.itensor import ITensor
@@ -46,6 +46,29 @@ class SoftmaxParams(SoftmaxRowsParams):
     @property
     def lane(self) -> ExponentialParams:
         return ExponentialParams()
+
+    @property
+    def held_bits(self) -> int:
+        """Of an element that waits for the factor of its row."""
+        return E_BITS
+
+    @property
+    def of_row(self) -> UnitParams:
+        """The unit that makes the factor of a row from its sum."""
+        return RECIPROCAL
+
+    @property
+    def of_element(self) -> UnitParams:
+        """The unit that combines an element with the factor of its row."""
+        return MULTIPLY
+
+    def add_factor(self, m: Module, total: Value) -> Value:
+        """The factor of a row in hardware, `of_row.latency` cycles after its sum."""
+        m.submodules.reciprocal = reciprocal = RECIPROCAL.build()
+        m.d.comb += [reciprocal.enable.eq(1), reciprocal.i.eq(total)]
+        parts = operand(F24, reciprocal.o)
+        raised = Cat(parts.fraction, (parts.exponent + TERM_FRACTION)[:8])
+        return Mux(parts.exponent.all(), 0, raised)
 
     @property
     def ring_depth(self) -> int:
@@ -71,21 +94,21 @@ class SoftmaxParams(SoftmaxRowsParams):
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         rows, tokens, begin = bounds["rows"], self.rows.tokens(bounds), self._terms_begin(bounds)
-        factor = begin + tokens - 1 + self.sums.latency + self.convert.latency + RECIPROCAL.latency
+        factor = begin + tokens - 1 + self.sums.latency + self.convert.latency + self.of_row.latency
         return {
             "i": Curve.nest(3, (rows * tokens, 1)),
-            "o": Curve.nest(factor + 3 + MULTIPLY.latency, (rows * tokens, 1)),
+            "o": Curve.nest(factor + 3 + self.of_element.latency, (rows * tokens, 1)),
         }
 
     def resources(self) -> Resources:
         return (
             self.rows.resources
-            + self.lanes * (self.lane.resources + MULTIPLY.resources)
+            + self.lanes * (self.lane.resources + self.of_element.resources)
             + self.sums.resources
             + self.convert.resources
-            + RECIPROCAL.resources
+            + self.of_row.resources
             + self.queue.resources
-            + ring_resources(self.lanes * E_BITS, self.ring_depth)
+            + ring_resources(self.lanes * self.held_bits, self.ring_depth)
             + Resources(lut=40, ff=40)
         )
 
@@ -107,7 +130,7 @@ class SoftmaxKernel(wiring.Component):
 
         # Exponentials wait in a ring for the factor of their row.
         m.submodules.ring = ring = Memory(
-            shape=data.ArrayLayout(E_BITS, params.lanes),
+            shape=data.ArrayLayout(params.held_bits, params.lanes),
             depth=params.ring_depth,
             init=[],
             attrs=ring_style(params.ring_depth),
@@ -124,11 +147,11 @@ class SoftmaxKernel(wiring.Component):
 
         m.submodules.results = results = params.queue.build()
         wiring.connect(m, results.o, wiring.flipped(self.o))
-        moving, held = Signal(1 + MULTIPLY.latency), Signal(F24.bits, reset_less=True)
+        moving, held = Signal(1 + params.of_element.latency), Signal(F24.bits, reset_less=True)
         m.d.sync += [moving.eq(Cat(sent, moving)), held.eq(factor)]
         m.d.comb += results.i.valid.eq(moving[-1])
         for lane in range(params.lanes):
-            m.submodules[f"product_{lane}"] = product = Shared(MULTIPLY)
+            m.submodules[f"product_{lane}"] = product = Shared(params.of_element)
             m.d.comb += [
                 product.enable.eq(1),
                 product.a.eq(read.data[lane]),
@@ -162,21 +185,18 @@ class SoftmaxKernel(wiring.Component):
 
         # Its factor: the reciprocal of the sum, which counts units of 2^-TERM_FRACTION; a sum of 0 gives 0.
         done, total, is_nan = add_sum(m, params, [lane.term for lane in lanes], valid, last, nan)
-        m.submodules.reciprocal = reciprocal = RECIPROCAL.build()
-        m.d.comb += [reciprocal.enable.eq(1), reciprocal.i.eq(total)]
-        stored, came = Signal(range(2 * ROWS_UNDER_WAY)), Signal(RECIPROCAL.latency)
-        not_a_number = Signal(RECIPROCAL.latency, reset_less=True)
+        made = params.add_factor(m, total)
+        stored, came = Signal(range(2 * ROWS_UNDER_WAY)), Signal(params.of_row.latency)
+        not_a_number = Signal(params.of_row.latency, reset_less=True)
         m.d.sync += [
             came.eq(Cat(done, came)),
             not_a_number.eq(Cat(is_nan, not_a_number)),
             stored.eq(stored + came[-1]),
         ]
-        parts = operand(F24, reciprocal.o)
-        raised = Cat(parts.fraction, (parts.exponent + TERM_FRACTION)[:8])
         m.d.comb += [
             factor_in.en.eq(came[-1]),
             factor_in.addr.eq(stored),
-            factor_in.data.eq(Mux(not_a_number[-1], F24.nan, Mux(parts.exponent.all(), 0, raised))),
+            factor_in.data.eq(Mux(not_a_number[-1], F24.nan, made)),
         ]
 
         # The next token of a row whose factor is there.

@@ -159,18 +159,22 @@ class Exponential(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        pipe = Pipeline(m, Const(1))
         bits = self._params.exponential_stages(m, self.x, self.negated)
-        e = operand(F24, bits)
-        places = ~e.exponent[:7]  # 127 - exponent
-        unshifted = Cat(Const(0, TERM_FRACTION - F24.fraction_bits), e.significand)
-        none = e.exponent[7] | places[6]
-        s = pipe.stage(
-            e=Mux(e.exponent.all(), 0, bits[:E_BITS]),
-            term=Mux(none, 0, unshifted >> places[:6]),
-        )
+        s = term_stage(Pipeline(m, Const(1)), bits)
         m.d.comb += [self.e.eq(s.e), self.term.eq(s.term)]
         return m
+
+
+def term_stage(pipe: Pipeline, bits: Value) -> SimpleNamespace:
+    """One stage: e and term of the bits of an exponential."""
+    e = operand(F24, bits)
+    places = ~e.exponent[:7]  # 127 - exponent
+    unshifted = Cat(Const(0, TERM_FRACTION - F24.fraction_bits), e.significand)
+    none = e.exponent[7] | places[6]
+    return pipe.stage(
+        e=Mux(e.exponent.all(), 0, bits[:E_BITS]),
+        term=Mux(none, 0, unshifted >> places[:6]),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

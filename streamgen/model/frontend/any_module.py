@@ -72,7 +72,13 @@ def _interface(imported: Imported) -> Interface:
             rule = leading_rule(shape[:-1], lead)
             if leading.setdefault(name, rule) != rule:
                 raise GraphError(f"result {name!r} is returned twice, with different leading dimensions")
-    return Interface(arguments=arguments, results=results, leading=leading, only=imported.only)
+    return Interface(
+        arguments=arguments,
+        results=results,
+        leading=leading,
+        only=imported.only,
+        trailing=imported.trailing,
+    )
 
 
 def _sizes(ids: Any, positions: Any, keys: Any, values: Any) -> dict[str, int]:

@@ -144,7 +144,11 @@ def _binary(draft: Draft, node: Node) -> None:
         return _operand(draft, node, value, order, change, factor)
 
     if target in QUOTIENTS and draft.knows(b):
+        if _is_softsign(draft, a, b):
+            return _compute(draft, node, Unary("softsign"), order, Operand(columns))
         raise Unsupported("it divides by a value that is computed at run time")
+    if target in SUMS and alpha == 1 and _is_tanhshrink(draft, node, a, b):
+        return _compute(draft, node, Unary("tanhshrink"), order, Operand(columns))
     factor = SUMS.get(target, 1) * alpha
     if target in QUOTIENTS:
         operands = operand(a), operand(b, _inverse)
@@ -153,6 +157,28 @@ def _binary(draft: Draft, node: Node) -> None:
     else:
         operands = operand(a), operand(b, lambda c: c * np.float32(factor))
     _compute(draft, node, Binary("add" if target in SUMS else "mul"), order, *operands)
+
+
+def _is_softsign(draft: Draft, a: Any, b: Any) -> bool:
+    """Whether a / b is x / (|x| + 1), as torch spells softsign."""
+    source = _called(b, aten.add.Tensor)
+    if source is None or source.kwargs or 1 not in source.args or not draft.knows(a):
+        return False
+    size = _called(source.args[0] if source.args[1] == 1 else source.args[1], aten.abs.default)
+    return size is not None and torch.equal(draft.contents[size.args[0]], draft.contents[a])
+
+
+def _is_tanhshrink(draft: Draft, node: Node, a: Any, b: Any) -> bool:
+    """Whether a - b is x - tanh(x)."""
+    source = _called(b, aten.tanh.default) if node.target == aten.sub.Tensor else None
+    if source is None or not draft.knows(a) or source.args[0] not in draft.contents:
+        return False
+    return torch.equal(draft.contents[source.args[0]], draft.contents[a])
+
+
+def _called(value: Any, target: Any) -> Node | None:
+    """The call that computes a value, if it is this one."""
+    return value if isinstance(value, Node) and value.target == target else None
 
 
 def _factor(draft: Draft, target: Any, a: Any, b: Any) -> float | None:

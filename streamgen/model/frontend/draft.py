@@ -21,7 +21,7 @@ from streamgen.model.frontend.in_place import change, is_in_place, memory
 from streamgen.model.frontend.moves import RENAMES, renamed
 from streamgen.model.frontend.refusals import Place
 from streamgen.model.frontend.tables import Tables
-from streamgen.model.frontend.trace import Constants, Mismatch, Unsupported, module_path, shape, where
+from streamgen.model.frontend.trace import Constants, Mismatch, Unsupported, shape, where
 from streamgen.model.graph.logical import Operation, Operator
 from streamgen.model.operations import Cache, Concat, Linear, PositionRows, Scalar, Slice
 from streamgen.numbers.quantisation import GroupGrid, is_uniform
@@ -182,7 +182,7 @@ class Draft:
 
     def named(self, node: Node) -> str:
         """The name for the value of a call: the name of its module, or else of the call."""
-        return module_path(node)[0] or node.name
+        return self.where(node).path or node.name
 
     def where(self, node: Node) -> Place:
         """The place of a call, for messages."""

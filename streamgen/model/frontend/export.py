@@ -17,9 +17,11 @@ from torch.utils import _pytree as pytree
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
 from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
 from streamgen.model.frontend.imported import Imported, Structure
 from streamgen.model.frontend.importer import Importer
+from streamgen.model.frontend.joined import WRAPPER, Joined, readings, with_trailing
 from streamgen.model.frontend.module_kinds import changed_state, require_readable
 from streamgen.model.frontend.self_check import require_equal_module
 from streamgen.model.frontend.trace import Constants, export_program, plain_attention
@@ -31,7 +33,8 @@ PLAIN = (bool, int, str, type(None))  # types of arguments that are not tensors
 
 @one_at_a_time
 def import_module(module: torch.nn.Module, example_inputs: Any) -> LogicalGraph:
-    """The graph of a module for inputs of these shapes; the leading dimensions of each input are its tokens.
+    """The graph of a module for inputs of these shapes; the leading dimensions of each input are its tokens:
+    all but the last, or fewer if the module flattens the others to features.
 
     Attention is among the tokens of the last leading dimension, or of the one that the module chooses; the
     dimensions before it are separate sequences.
@@ -52,13 +55,16 @@ def import_structured(
     longest: int = 1,
 ) -> Imported:
     """`import_module` with the nests of arguments and results. longest: the number of tokens of the longest
-    sequence that will be given, if longer than the example."""
+    sequence that will be given, if longer than the example.
+
+    If rows do not stay whole when all dimensions but the last are tokens, more of the last dimensions are
+    joined to features, as few as possible.
+    """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
     require_readable(module)
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     leaves, spec = pytree.tree_flatten((given, dict(keywords or {})))
-    tensors = []
     for position, leaf in enumerate(leaves):
         if isinstance(leaf, PLAIN):
             continue
@@ -68,15 +74,40 @@ def import_structured(
             raise TypeError(f"example input {position} is {leaf.dtype}; it must be floating-point")
         if not leaf.ndim or not leaf.numel():
             raise ValueError(f"example input {position} has shape {list(leaf.shape)}; it must hold tokens")
-        tensors.append(leaf)
-    if not tensors:
+    if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise ValueError("no example inputs are given")
-    if len({tensor.numel() // tensor.shape[-1] for tensor in tensors}) != 1:
-        shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
-        raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
-    imported = _Counts(module, leaves, spec, longest).imported()
-    require_equal_module(imported, module, leaves, spec, longest)
-    return imported
+    return _first_reading(module, leaves, spec, longest)
+
+
+def _first_reading(
+    module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+) -> Imported:
+    """The import with the first of the `readings` of the inputs that is possible, and if there is one, that
+    leaves the leading dimensions of its results as they are.
+
+    If there is none, raise the error of the reading in which the fewest rows are torn, with the fewest
+    problems.
+    """
+    refused: list[UnsupportedOperationError] = []
+    others: list[Imported] = []
+    for given, trailing in readings(leaves):
+        wrapped = Joined(module, trailing) if any(trailing) else module
+        try:
+            imported = _Counts(wrapped, given, spec, longest).imported()
+        except UnsupportedOperationError as error:
+            refused.append(error)
+            continue
+        require_equal_module(imported, wrapped, given, spec, longest)
+        placed = with_trailing(imported, trailing)
+        if placed is not None:
+            return placed
+        others.append(imported)
+    if others:
+        return others[0]
+    if refused:
+        raise min(refused, key=lambda e: (sum(NEEDED in line for line in e.operations), len(e.operations)))
+    shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves if isinstance(leaf, torch.Tensor))
+    raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
 
 
 class _DoesNotRun(ValueError):  # noqa: N818 - callers see a ValueError
@@ -92,6 +123,7 @@ class _Counts:
         self.module, self.leaves, self.spec, self.longest = module, leaves, spec, longest
         self.arrays: dict[tuple[Any, ...], Any] = {}  # constants, which all traces share
         self.decided: dict[tuple[tuple[int, int], ...], list[Decision]] = {}  # by leading extents
+        self.wrapper = WRAPPER if isinstance(module, Joined) else ""
 
     def imported(self) -> Imported:
         leads = {leaf.shape[:-1] for leaf in self.leaves if isinstance(leaf, torch.Tensor)}
@@ -275,8 +307,10 @@ class _Counts:
             program = export_program(self.module, args, kwargs)
         first = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
         rows = first.numel() // first.shape[-1]
-        constants = Constants(self.module, program, self.arrays, changing=True)
-        graph, results = Importer(program, Draft(constants, rows)).run()
+        owner = getattr(self.module, self.wrapper) if self.wrapper else self.module
+        prefix = self.wrapper and f"{self.wrapper}."
+        constants = Constants(owner, program, self.arrays, changing=True, prefix=prefix)
+        graph, results = Importer(program, Draft(constants, rows, wrapper=self.wrapper)).run()
         names = iter([value.name for value in graph.inputs])
         arguments = [next(names) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
         nodes = program.graph.find_nodes(op="output")[0].args[0]

@@ -1,6 +1,7 @@
 """Combines operations that one unit computes together, although the module computes them apart.
 
     norm(x) · w + b                  a norm with that weight and bias
+    (x @ W + b) · s + t              a Linear with other weights, as of a batch norm behind it
     c · tanh(1 / c · x)              soft_cap
     function(a) · b                  one gated product, in language models
 
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streamgen.model.graph.logical import Operation
-from streamgen.model.operations import Binary, Constant, Norm, Scalar, Unary
+from streamgen.model.operations import Binary, Constant, Linear, Norm, Scalar, Unary
 
 Found = dict[str, Operation]
 
@@ -24,7 +25,7 @@ def fused(
     operations: Sequence[Operation], outputs: Sequence[str], gates: bool = False
 ) -> tuple[Operation, ...]:
     """The operations that the outputs need, combined. gates: combine gated products too."""
-    for rule in (_scaled_norm, _soft_cap, *([_gated] if gates else [])):
+    for rule in (_scaled_norm, _scaled_linear, _soft_cap, *([_gated] if gates else [])):
         operations = alive(operations, outputs)
         readers = Counter([*outputs, *(name for operation in operations for name in operation.inputs)])
         known: Found = {}
@@ -59,6 +60,37 @@ def _scaled_norm(operation: Operation, known: Found, readers: Counter[str]) -> O
         return None
     changed = _with_constant(op, operation.op.operation, by_head[0].copy())
     return None if changed is None else Operation(operation.name, changed, norm.inputs, norm.where)
+
+
+def _scaled_linear(operation: Operation, known: Found, readers: Counter[str]) -> Operation | None:
+    """A sum of a constant and a product of a constant and a Linear of floats. Computed in float64."""
+    product, shift = _with_a_constant(operation, "add", known, readers)
+    if product is None:
+        return None
+    linear, scale = _with_a_constant(product, "mul", known, readers)
+    if linear is None or not isinstance(linear.op, Linear) or linear.op.wanted is not None:
+        return None
+    op = linear.op
+    bias = 0.0 if op.bias is None else op.bias.astype(np.float64)
+    weight = (op.floats * scale[:, None].astype(np.float64)).astype(np.float32)
+    changed = replace(op, weight=weight, bias=(bias * scale + shift).astype(np.float32))
+    return Operation(operation.name, changed, linear.inputs, linear.where)
+
+
+def _with_a_constant(
+    operation: Operation, kind: str, known: Found, readers: Counter[str]
+) -> tuple[Operation | None, np.ndarray]:
+    """The operation that makes the other operand of a sum or a product with a constant, if nothing else reads
+    it, and the constant."""
+    nothing = None, np.empty(0)
+    if operation.op != Binary(kind):
+        return nothing
+    given = [known.get(name) for name in operation.inputs]
+    constants = [o.op.value for o in given if o is not None and isinstance(o.op, Constant)]
+    others = [o for o in given if o is not None and not isinstance(o.op, Constant)]
+    if len(constants) != 1 or len(others) != 1 or readers[others[0].name] > 1:
+        return nothing
+    return others[0], constants[0]
 
 
 def _with_constant(norm: Norm, operation: str, constant: np.ndarray) -> Norm | None:

@@ -1,7 +1,7 @@
 """A graph made from a torch module, and the way torch nests its arguments and results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils import _pytree as pytree
@@ -45,10 +45,12 @@ class Imported:
     returned values.
 
     only: leading dimensions of the inputs that the module fixes, with their extents; the module does not run
-    with other extents.
+    with other extents. trailing: by name of an input or a result, the extents that are joined to its
+    features; empty for a result without a dimension of features.
     """
 
     graph: LogicalGraph
     arguments: Structure
     results: Structure
     only: Mapping[int, int]
+    trailing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

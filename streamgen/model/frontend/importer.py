@@ -2,7 +2,8 @@
 
 Calls on parameters alone are folded. Calls that only move elements (views, transposes, slices, copies, casts
 to floats, dropout in eval mode) are carried out on indices (`elements`). Calls whose results are not used
-disappear. All others must be in the tables of `arithmetic`, `linears`, `norms` and `self_attention`, or be
+disappear. All others must be in the tables of `arithmetic`, `activations`,
+`batch_norms`, `linears`, `norms` and `self_attention`, or be
 operations of other packages (`outside`).
 """
 
@@ -15,11 +16,20 @@ from torch.fx import Node
 
 from streamgen.base.errors import GraphError, UnsupportedOperationError
 from streamgen.gateware.functions import TITLES
-from streamgen.model.frontend import arithmetic, linears, lookups, norms, rotary, self_attention
+from streamgen.model.frontend import (
+    activations,
+    arithmetic,
+    batch_norms,
+    linears,
+    lookups,
+    norms,
+    rotary,
+    self_attention,
+)
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.fuse import fused
 from streamgen.model.frontend.in_place import memory
-from streamgen.model.frontend.moves import MOVES, RENAMES
+from streamgen.model.frontend.moves import DROPOUTS, MOVES, RENAMES
 from streamgen.model.frontend.outside import add_outside, is_outside, nobody_brings
 from streamgen.model.frontend.refusals import Problem, refusal
 from streamgen.model.frontend.trace import Unsupported, aten, is_constant_call, shape
@@ -28,6 +38,8 @@ from streamgen.model.operations import Scalar
 
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **arithmetic.CALLS,
+    **activations.CALLS,
+    **batch_norms.CALLS,
     **linears.CALLS,
     **lookups.CALLS,
     **norms.CALLS,
@@ -35,12 +47,15 @@ CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **self_attention.CALLS,
 }
 MORE_MOVES = {
+    aten.channel_shuffle.default,
     aten.expand_as.default,
     aten.flip.default,
     aten.hstack.default,
     aten.matrix_H.default,
     aten.mH.default,
     aten.numpy_T.default,
+    aten.pixel_shuffle.default,
+    aten.pixel_unshuffle.default,
     aten.reshape_as.default,
     aten.squeeze.dims,
     aten.tensor_split.indices,
@@ -63,15 +78,20 @@ ALIKE = {
     aten.unsqueeze.default,
     aten.view.default,
 }
+FAKE_QUANTISED = (
+    "it rounds as in quantisation-aware training; give the module with its float layers, whose weights "
+    "streamgen quantises itself"
+)
 JOINING = {aten.cat.default, aten.hstack.default}
 CONSTANT_PART = "it joins a constant to a value that is computed at run time"
 MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
 SUPPORTED = (
     f"Linear and x @ W; {TITLES}; +, - and * of two tensors of one shape, or of one "
-    "with a scalar or a parameter of shape [features], / by these; negation and squares; LayerNorm, RMSNorm "
-    "and softmax of the last dimension; GroupNorm of [tokens, channels]; attention over the tokens given, "
-    "with or without a constant mask; slices and concatenation of features, views and transposes that leave "
-    "rows of features whole; Dropout in eval mode; copies, casts to floats"
+    "with a scalar or a parameter of shape [features], / by these; negation, squares and absolute values; "
+    "clamps, LeakyReLU, PReLU, GLU and other activations of torch.nn; LayerNorm, RMSNorm, softmax and "
+    "log-softmax of the last dimension; GroupNorm, and BatchNorm in eval mode, of [tokens, channels]; "
+    "attention over the tokens given, with or without a constant mask; slices and concatenation of features, "
+    "views and transposes that leave rows of features whole; Dropout in eval mode; copies, casts to floats"
 )
 
 
@@ -185,6 +205,8 @@ class Importer:
                 self._move(node)
             elif outside:
                 add_outside(draft, node)
+            elif "fake_quant" in str(target):
+                raise Unsupported(FAKE_QUANTISED)
             else:
                 raise Unsupported(nobody_brings(target))
         except Unsupported as reason:
@@ -228,7 +250,7 @@ class Importer:
     def _move(self, node: Node) -> None:
         """Carry out a call that moves elements on the indices of these elements."""
         draft, target = self.draft, node.target
-        if target == aten.dropout.default and node.args[2]:
+        if target in DROPOUTS and node.args[2]:
             raise Unsupported("it is in training mode; call module.eval() first")
         source: Any = node.args[0]
         value, given = node.meta["val"], node.all_input_nodes[0].meta["val"]

@@ -6,6 +6,12 @@ from torch.fx import Node
 
 from streamgen.model.frontend.trace import aten
 
+DROPOUTS = {
+    aten.alpha_dropout.default,
+    aten.dropout.default,
+    aten.feature_alpha_dropout.default,
+    aten.feature_dropout.default,
+}
 # One tensor in, the same elements in the same order out.
 RENAMES = {
     aten.alias.default,
@@ -13,14 +19,13 @@ RENAMES = {
     aten.contiguous.default,
     aten.detach.default,
     aten.detach_.default,
-    aten.dropout.default,
     aten.lift_fresh_copy.default,
     aten.to.device,
     aten.to.dtype,
     aten.to.dtype_layout,
     aten.to.other,
     aten.type_as.default,
-}
+} | DROPOUTS
 MOVES = {
     aten.cat.default,
     aten.chunk.default,

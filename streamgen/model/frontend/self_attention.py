@@ -19,7 +19,7 @@ from torch.fx import Node
 from streamgen.model.frontend.draft import Draft, Partial
 from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.trace import Unsupported, aten, shape
-from streamgen.model.operations import Attention, Softmax
+from streamgen.model.operations import Attention, LogSoftmax, Softmax
 
 MASKED = -1e4  # a mask adds at most this number, so that no float keeps anything of the term
 MASK = "only scores of an attention can be masked, with a constant"
@@ -259,10 +259,14 @@ def _softmax(draft: Draft, node: Node) -> None:
     x, dim = node.args[:2]
     if dim not in (-1, len(shape(node)) - 1):
         raise Unsupported("softmax must be over the last dimension")
+    logarithm = node.target == aten.log_softmax.int
     if x in draft.partial:
+        if logarithm:
+            raise Unsupported(SHARES)
         return draft.half(node, draft.partial[x].softmax())
     rows, columns = draft.form(node, x, draft.elements.lines)
-    draft.lines(node, draft.add(node, node.name, Softmax(), draft.value(node, columns)), rows, len(columns))
+    op = LogSoftmax() if logarithm else Softmax()
+    draft.lines(node, draft.add(node, node.name, op, draft.value(node, columns)), rows, len(columns))
 
 
 def _filled(draft: Draft, node: Node) -> None:
@@ -280,7 +284,7 @@ def _filled(draft: Draft, node: Node) -> None:
 
 CALLS = {
     aten.scaled_dot_product_attention.default: _scaled_dot_product,
-    aten.softmax.int: _softmax,
+    **dict.fromkeys([aten.softmax.int, aten.log_softmax.int], _softmax),
     **dict.fromkeys(
         [
             aten.masked_fill.Scalar,

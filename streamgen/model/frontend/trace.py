@@ -61,16 +61,22 @@ class Mismatch(Unsupported):
         self.node = node
 
 
+def arguments(node: Node) -> dict[str, Any]:
+    """The arguments of a call by name, those left out with their defaults."""
+    target: Any = node.target
+    schema = target._schema.arguments
+    given = {argument.name: argument.default_value for argument in schema}
+    given |= {argument.name: value for argument, value in zip(schema, node.args, strict=False)}
+    return given | node.kwargs
+
+
 def function_of(node: Node) -> str:
     """The name of the function of one variable that a call of SPELLINGS computes.
 
     Raises Unsupported, with the first argument that differs, if no function has its arguments.
     """
     target: Any = node.target
-    arguments = target._schema.arguments
-    given = {argument.name: argument.default_value for argument in arguments}
-    given |= {argument.name: value for argument, value in zip(arguments, node.args, strict=False)}
-    given |= node.kwargs
+    given = arguments(node)
     wrong = [
         [name for name, value in function.arguments.items() if given[name] != value]
         for function in SPELLINGS[target]
@@ -87,7 +93,8 @@ class Constants:
     """Parameters, buffers and everything computed from these alone.
 
     arrays: shared with other programs of the module. changing: calls may change in place what earlier calls
-    have made; a constant must then be read when its reader is imported.
+    have made; a constant must then be read when its reader is imported. prefix: of paths, for a wrapper
+    around the module.
     """
 
     def __init__(
@@ -97,8 +104,10 @@ class Constants:
         arrays: dict[tuple[Any, ...], tuple[torch.Tensor, np.ndarray]] | None = None,
         *,
         changing: bool = False,
+        prefix: str = "",
     ) -> None:
         self.changing = changing
+        self.prefix = prefix
         self.module = module
         self.program = program
         self.tensors: dict[Node, Any] = {}  # a call that splits has several
@@ -116,7 +125,7 @@ class Constants:
         tensor = store[spec.target] if spec.target in store else self.program.constants[spec.target]
         self.tensors[node] = tensor.detach()
         self.own.add(tensor.untyped_storage().data_ptr())
-        self.paths[node] = spec.target
+        self.paths[node] = spec.target.removeprefix(self.prefix)
         return True
 
     def fold(self, node: Node) -> None:

@@ -10,6 +10,7 @@ from streamgen.model.operations.embedding import Embedding
 from streamgen.model.operations.identity import Identity
 from streamgen.model.operations.last_row import LastRow
 from streamgen.model.operations.linear import Linear
+from streamgen.model.operations.log_softmax import LogSoftmax
 from streamgen.model.operations.norm import Norm
 from streamgen.model.operations.position_rows import PositionRows
 from streamgen.model.operations.rotary import Rotary
@@ -31,6 +32,7 @@ __all__ = [
     "Identity",
     "LastRow",
     "Linear",
+    "LogSoftmax",
     "Norm",
     "PositionRows",
     "Rotary",

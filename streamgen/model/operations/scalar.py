@@ -1,31 +1,43 @@
-"""Each element combined with one number: i · c, or soft-capped, c · tanh(i / c)."""
+"""Each element combined with one number c: a product, a soft-cap, the greater or lesser of both, a choice."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from streamgen.base.errors import GraphError
+from streamgen.base.wording import alternatives
 from streamgen.kernels.elementwise import ScalarParams
 from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.site import Site, Stream, of_itensor
 from streamgen.numbers.formats import round_f24
 
+SCALARS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
+    "scale": lambda x, c: x * c,
+    "soft_cap": lambda x, c: c * np.tanh(x / c),
+    "maximum": lambda x, c: np.maximum(x, c),
+    "minimum": lambda x, c: np.minimum(x, c),
+    "leaky": lambda x, c: np.where(x > 0, x, x * c),
+    "threshold": lambda x, c: np.where((x > c) | np.isnan(x), x, 0.0 * c),
+    "hardshrink": lambda x, c: np.where((np.abs(x) > c) | np.isnan(x), x, 0.0 * c),
+}
+"""The functions by name, of a float array and c, in the floats of the array."""
+
 
 @dataclass(frozen=True)
 class Scalar(Operator):
-    """function: "scale" or "soft_cap". constant: c."""
+    """function: one of SCALARS. constant: c."""
 
-    function: Literal["scale", "soft_cap"]
+    function: str
     constant: float
     row_wise = True
     padding = "alike"
 
     def __post_init__(self) -> None:
-        if self.function not in ("scale", "soft_cap"):
+        if self.function not in SCALARS:
             raise GraphError(
-                f"there is no scalar function {self.function!r}; 'scale' and 'soft_cap' are known"
+                f"there is no scalar function {self.function!r}; allowed is {alternatives(SCALARS)}"
             )
         rounded = float(round_f24(np.array(self.constant)))
         if not np.isfinite(rounded):
@@ -43,7 +55,7 @@ class Scalar(Operator):
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
         (x,) = inputs
-        return x * self.constant if self.function == "scale" else self.constant * np.tanh(x / self.constant)
+        return SCALARS[self.function](x, self.constant)
 
     def exact(self) -> Exact:
         params, bounds = (

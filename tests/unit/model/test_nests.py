@@ -1,5 +1,6 @@
 """Arguments and results of modules come and go as torch nests them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,38 @@ def test_extents_that_a_module_fixes() -> None:
     assert found.rebuilt({"y": values(5, 7)}, (values(5, 1, 4),)).shape == (5, 1, 7)
     with pytest.raises(ValueError, match="the module fixes dimension 1 at 1"):
         found.taken((values(5, 2, 4),))
+    assert found.given("x", values(5, 4)).shape == (5, 1, 4)
+    pairs = Interface(arguments=("x",), results="y", leading={"y": None}, only={0: 2})
+    assert pairs.given("x", values(6, 4)).shape == (2, 3, 4)
+    with pytest.raises(ValueError, match="tokens is 5; the module takes multiples of 2"):
+        pairs.given("x", values(5, 4))
+
+
+def test_features_of_several_dimensions() -> None:
+    images, rows = values(5, 3, 2, 2), values(5, 12)
+    found = Interface(
+        arguments=("x",),
+        results=("y", "z"),
+        leading={"y": None, "z": (0,)},
+        only={},
+        trailing={"x": (3, 2, 2), "y": (6, 2), "z": ()},
+    )
+    assert Interface.from_json(found.to_json()) == found
+    np.testing.assert_array_equal(found.taken((images,))["x"], images.reshape(5, 12))
+    assert found.given("x", rows).shape == images.shape
+    y, z = found.rebuilt({"y": rows, "z": values(5, 1)}, (images,))
+    assert y.shape == (5, 6, 2) and z.shape == (5,)
+    renamed = found.renamed({"x": "a", "y": "b", "z": "c"})
+    assert renamed.trailing == {"a": (3, 2, 2), "b": (6, 2), "c": ()}
+    for wrong in (rows, images[0], values(5, 2, 3, 2)):
+        with pytest.raises(ValueError, match=r"its last dimensions must be \(3, 2, 2\), behind one or more"):
+            found.taken((wrong,))
+    for trailing, message in (
+        ({"w": (2,)}, "names of inputs or results"),
+        ({"x": ()}, "extents of 1 or more"),
+    ):
+        with pytest.raises(ValueError, match=f"interface.trailing: expected {message}"):
+            Interface.from_json(replace(found, trailing=trailing).to_json())
 
 
 @pytest.mark.parametrize(

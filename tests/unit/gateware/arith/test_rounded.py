@@ -19,6 +19,7 @@ from streamgen.gateware.arith import (
     F24,
     FLOAT16,
     FLOAT32,
+    AboveParams,
     AddParams,
     CompareParams,
     ConvertParams,
@@ -26,7 +27,9 @@ from streamgen.gateware.arith import (
     Float,
     FloatToIntParams,
     IntToFloatParams,
+    LeakyParams,
     MaximumParams,
+    MinimumParams,
     MultiplyAddParams,
     MultiplyParams,
     Order,
@@ -211,6 +214,14 @@ def test_golden_of_special_values() -> None:
     )
     np.testing.assert_array_equal(maxima, [0.0, 0.0, nan, -5.0])
     assert not np.signbit(maxima[:2]).any()
+    a, b = np.array([-0.0, 0.0, nan, -inf, 2.0, -2.0]), np.array([0.0, -0.0, 1.0, -5.0, 1.0, 1.0])
+    minima = MinimumParams(form=F24).golden(a, b)
+    np.testing.assert_array_equal(minima, [0.0, 0.0, nan, -inf, 1.0, -2.0])
+    assert np.signbit(minima[:2]).all()
+    np.testing.assert_array_equal(AboveParams(form=F24).golden(a, b), [0.0, 0.0, nan, 0.0, 2.0, 0.0])
+    shrunk = AboveParams(form=F24, magnitude=True).golden(a, b)
+    np.testing.assert_array_equal(shrunk, [0.0, 0.0, nan, -inf, 2.0, -2.0])
+    np.testing.assert_array_equal(LeakyParams(form=F24).golden(a, b), [-0.0, 0.0, nan, inf, 2.0, -2.0])
     orders = CompareParams(form=F24).golden(np.array([-0.0, 1.0, -inf, nan]), np.array([0.0, -2.0, inf, nan]))
     assert orders.tolist() == [Order.EQUAL, Order.GREATER, Order.LESS, Order.UNORDERED]
     fused = MultiplyAddParams(form=F24).golden(
@@ -232,7 +243,19 @@ def test_bad_width() -> None:
 
 
 @pytest.mark.parametrize("form", [F24, *LIMITS])
-@pytest.mark.parametrize("kind", [DivideParams, MultiplyAddParams, CompareParams, MaximumParams])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        DivideParams,
+        MultiplyAddParams,
+        CompareParams,
+        MaximumParams,
+        MinimumParams,
+        AboveParams,
+        partial(AboveParams, magnitude=True),
+        LeakyParams,
+    ],
+)
 def test_rtl_matches_golden(kind: Any, form: Float) -> None:
     params = kind(form=form)
     names, bits = "ab", operands(form, 60, 5)

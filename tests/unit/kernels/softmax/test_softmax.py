@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.kernels.softmax.log_softmax import LogSoftmaxParams
 from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
 from streamgen.kernels.softmax.softmax import SoftmaxParams
 from streamgen.numbers.formats import decode_ints, round_f24
@@ -25,6 +26,8 @@ SMALL = [
     pytest.param(SoftmaxParams(lanes=1, max_length=40), marks=pytest.mark.slow),
     SoftmaxParams(lanes=3, max_length=40),
     pytest.param(SoftmaxParams(lanes=8, max_length=40), marks=pytest.mark.slow),
+    LogSoftmaxParams(lanes=1, max_length=40),
+    LogSoftmaxParams(lanes=4, max_length=40),
 ]
 
 LARGEST = float(round_f24(np.array(3.4e38)))
@@ -240,6 +243,33 @@ def test_normalised_near_torch() -> None:
         mean = mean + bounds["length"] * 2.0**-39
         allowed = 1.01 * expected * (error + mean + FUNCTION + 2 * UNIT) + NORMAL
         assert (np.abs(params.golden(bounds, {"i": x})["o"] - expected) <= allowed).all()
+
+
+def test_log_softmax_near_torch() -> None:
+    """|o - y| <= |y|·(2^-15 + 2·UNIT) + R + UNIT: the difference, log and their sum are rounded; the relative
+    error of the sum, R (see above), and its rounding are absolute errors of its logarithm."""
+    params = LogSoftmaxParams(lanes=8, max_length=4000)
+    for seed, bounds in enumerate([{"rows": 40, "length": 4000}, {"rows": 40, "length": 8}]):
+        x = scores(params, bounds, seed)
+        e, distance, _ = exact(params, bounds, x)
+        expected = torch.log_softmax(torch.from_numpy(x.astype(np.float64)), dim=1).numpy()
+        error = e * (FUNCTION + UNIT * distance)
+        mean = error.sum(axis=1, keepdims=True) / e.sum(axis=1, keepdims=True) + bounds["length"] * 2.0**-39
+        allowed = 1.01 * (np.abs(expected) * (2.0**-15 + 2 * UNIT) + mean + UNIT)
+        found = params.golden(bounds, {"i": x})["o"]
+        assert (expected < -1000).any()  # whose softmax underflows
+        assert (np.abs(found - expected) <= allowed).all()
+
+
+def test_log_softmax_of_extremes() -> None:
+    """As torch has it: NaN for a row of NaN, of infinity or of -infinity alone, -infinity for -infinity."""
+    x = extreme_rows()
+    found = LogSoftmaxParams(lanes=3, max_length=9).golden({"rows": 12, "length": 9}, {"i": x})["o"]
+    expected = torch.log_softmax(torch.from_numpy(x.astype(np.float64)), dim=1).numpy()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    np.testing.assert_array_equal(np.isneginf(found), np.isneginf(round_f24(expected)))
+    finite = np.isfinite(expected) & (expected > -1e30)
+    np.testing.assert_allclose(found[finite], expected[finite], rtol=2.0**-14, atol=2.0**-14)
 
 
 def test_lanes_do_not_matter() -> None:

@@ -99,6 +99,11 @@ def test_scalar(constant: float) -> None:
     for function, by_hand in (
         ("scale", lambda x: x * constant),
         ("soft_cap", lambda x: constant * torch.tanh(x / constant)),
+        ("maximum", lambda x: x.clamp(min=constant)),
+        ("minimum", lambda x: x.clamp(max=constant)),
+        ("leaky", lambda x: torch.nn.functional.leaky_relu(x, constant)),
+        ("threshold", lambda x: torch.nn.functional.threshold(x, constant, 0.0)),
+        ("hardshrink", lambda x: torch.nn.functional.hardshrink(x, constant)),
     ):
         op = Scalar(function, np.float64(constant))
         np.testing.assert_allclose(of(reference, op, x), torch_of(by_hand, x), rtol=1e-13)
@@ -388,7 +393,8 @@ GRID = GroupGrid(np.zeros((4, 4), np.uint8), *[np.zeros((4, 1), np.float32)] * 2
         ),
         (
             lambda: Scalar("power", 2.0),
-            "there is no scalar function 'power'; 'scale' and 'soft_cap' are known",
+            "there is no scalar function 'power'; allowed is 'scale', 'soft_cap', 'maximum', 'minimum', "
+            "'leaky', 'threshold' or 'hardshrink'",
         ),
         (lambda: Scalar("scale", math.inf), "the constant of scale is inf; a finite f24 is needed"),
         (lambda: Scalar("scale", 1e39), "the constant of scale is 1e+39; a finite f24 is needed"),
