@@ -231,7 +231,7 @@ class _OfItself(nn.Module):
 
 def classes() -> list[str]:
     """The names of the classes of torch.nn that this file is about; lazy ones become others of the list,
-    Container, DataParallel and Module compute nothing themselves, and Embedding belongs to language models."""
+    Container, DataParallel and Module compute nothing themselves, Embedding is for language models."""
     found = []
     for name in dir(nn):
         kind = getattr(nn, name)
