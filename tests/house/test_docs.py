@@ -140,7 +140,7 @@ def generate() -> Any:
 def test_generated_pages_are_current(generate: Any) -> None:
     """Else run `python docs/generate.py`."""
     pages = generate.pages()
-    assert len(pages) == 3
+    assert len(pages) == 4
     assert {str(path): path.read_text() for path in pages} == {
         str(path): text for path, text in pages.items()
     }

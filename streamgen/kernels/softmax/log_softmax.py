@@ -37,7 +37,7 @@ ADD = AddParams(form=F24)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DifferenceParams(ExponentialParams):
+class LogTermParams(ExponentialParams):
     """A difference, and the term of the sum that its exponential is."""
 
     @property
@@ -49,14 +49,14 @@ class DifferenceParams(ExponentialParams):
         """float64 array of differences, int64 array of terms."""
         return DIFFERENCE.golden(x, negated), super().golden(x, negated)[1]
 
-    def build(self) -> "Difference":
-        return Difference(self)
+    def build(self) -> "LogTerm":
+        return LogTerm(self)
 
 
-class Difference(wiring.Component):
+class LogTerm(wiring.Component):
     """x, negated: bits of the operands; e, the difference, and term: `latency` cycles later."""
 
-    def __init__(self, params: DifferenceParams) -> None:
+    def __init__(self, params: LogTermParams) -> None:
         bits = unsigned(F24.bits)
         super().__init__({"x": In(bits), "negated": In(bits), "e": Out(bits), "term": Out(TERM_FRACTION + 1)})
         self._params = params
@@ -75,8 +75,8 @@ class LogSoftmaxParams(SoftmaxParams):
     """lanes, max_length and bounds of `SoftmaxParams`."""
 
     @property
-    def lane(self) -> DifferenceParams:
-        return DifferenceParams()
+    def lane(self) -> LogTermParams:
+        return LogTermParams()
 
     @property
     def held_bits(self) -> int:
