@@ -111,11 +111,20 @@ def test_weights_that_all_groups_share_are_the_norm_s_own() -> None:
     ],
 )
 def test_refused_by_name(module: nn.Module, shape: tuple[int, ...], reason: str) -> None:
+    """The Linear behind it needs rows of the last dimension."""
+    module = nn.Sequential(module, nn.Linear(shape[-1], 3)).eval()
     with pytest.raises(UnsupportedOperationError) as error:
-        import_module(module.eval(), torch.randn(shape))
+        import_module(module, torch.randn(shape))
     first, second, _ = str(error.value).splitlines()
     assert first == "1 operation is not supported: group_norm"
     assert f"aten.group_norm.default: {reason}" in second
+
+
+@pytest.mark.parametrize("shape", [(2, CHANNELS, 5), (2, CHANNELS, 5, 6)])
+def test_images_by_themselves_are_rows(shape: tuple[int, ...]) -> None:
+    """Nothing else reads their last dimension, so all dimensions but the first are features."""
+    graph = import_module(group_norm(4).eval(), torch.randn(shape))
+    assert graph.features(graph.outputs[0]) == torch.Size(shape[1:]).numel()
 
 
 @pytest.mark.slow
