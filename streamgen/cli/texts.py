@@ -136,7 +136,9 @@ class Opened:
         known = tokenizer_of(options)
         if known is None and isinstance(model, str | Path):
             known = load_tokenizer(model)
-        if known is not None:
+        if known is None:
+            _require_ids(asked, None, NO_TOKENIZER)
+        else:
             asked.ids(known, config.context)
         tokenizers = [] if known is None else [known]
 
@@ -211,12 +213,19 @@ class Opened:
 
 def _of_ids(asked: Asked, vocabulary: int, reason: str) -> Tokenizer:
     """The tokenizer of a model that has none; a prompt must be ids. reason: why there is none."""
-    if not all(word.isdecimal() and int(word) < vocabulary for word in asked.prompt.split()):
-        raise click.UsageError(
-            f"{reason}, so the prompt must be ids below {vocabulary} with spaces between them; --tokenizer "
-            "DIR|FILE gives a tokenizer when the model is compiled"
-        )
+    _require_ids(asked, vocabulary, reason)
     return id_tokenizer(vocabulary)
+
+
+def _require_ids(asked: Asked, vocabulary: int | None, reason: str) -> None:
+    """Raise click's UsageError unless a prompt is ids, below `vocabulary` if that is known."""
+    words = asked.prompt.split()
+    if not all(word.isdecimal() and (vocabulary is None or int(word) < vocabulary) for word in words):
+        below = "" if vocabulary is None else f" below {vocabulary}"
+        raise click.UsageError(
+            f"{reason}, so the prompt must be ids{below} with spaces between them; --tokenizer DIR|FILE "
+            "gives a tokenizer when the model is compiled"
+        )
 
 
 def _told(ids: Iterator[int], new: int, progress: Progress) -> Iterator[int]:

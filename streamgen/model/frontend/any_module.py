@@ -57,6 +57,11 @@ def import_any(
     return imported.graph, _interface(imported)
 
 
+def example_of(extents: Sequence[int]) -> torch.Tensor:
+    """An example input of a shape: random numbers, the same each time."""
+    return torch.randn(*extents, generator=torch.Generator().manual_seed(0))
+
+
 def _interface(imported: Imported) -> Interface:
     """How the module nests its inputs and outputs; GraphError for nests that a folder cannot store."""
     (arguments, _), results = (

@@ -414,13 +414,6 @@ def test_what_is_stored_is_what_was_compiled(model: LanguageModel, written: Path
 SMALL = {"hidden": 64, "head_dim": 16, "rotated": 16, "wide": 96, "vocabulary": 64}
 
 
-def test_what_is_not_built() -> None:
-    decoder = random_decoder(**(SMALL | {"interleaved": True}))
-    with pytest.raises(GraphError) as raised:
-        compiled_model(decoder, replace(TINY, lanes=1))
-    assert str(raised.value) == "neighbours rotate in pairs, so at least 2 lanes are needed"
-
-
 @pytest.mark.timeout(1500)
 def test_any_sizes_and_features() -> None:
     """Sizes that divide into nothing, biases, windows in turn and a layer behind the last whole body,

@@ -29,8 +29,8 @@ def tiny():
     torch.manual_seed(1)
     return torch.nn.Linear(40, 5, bias=False), torch.zeros(1, 40)
 
-def glu():
-    return torch.nn.GLU(), torch.zeros(1, 40)
+def padded():
+    return torch.nn.CircularPad1d(1), torch.zeros(1, 40)
 
 def nothing():
     return None
@@ -190,10 +190,10 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
         ),
         ("report nomodule:f", 2, "nomodule cannot be imported: No module named 'nomodule'"),
         ("report nofile.py:f", 2, "there is no file nofile.py"),
-        ("report models:f", 2, "models has no function 'f'"),
-        ("report models:number", 2, "models has no function 'number'"),
+        ("report models:f", 2, "models has no function or module 'f'"),
+        ("report models:number", 2, "models has no function or module 'number'"),
         ("report models:nothing", 2, "model is NoneType; a torch.nn.Module, a LogicalGraph, or the path of"),
-        ("report models:glu", 1, "1 operation is not supported:"),
+        ("report models:padded", 1, "1 operation is not supported:"),
         ("report {folder} --channels 2", 2, "{folder} is already compiled; --channels cannot change it"),
         ("report .", 2, "the folder . has neither a written accelerator nor a checkpoint with config.json"),
         ("report models:tiny --channels 99", 2, "streamgen: --channels is 99; it must be 1 to 32"),
@@ -321,7 +321,7 @@ def test_every_field_is_an_option() -> None:
 def test_options_reach_the_configuration(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[CompileConfig] = []
 
-    def stop(module: object, inputs: object, config: CompileConfig, progress: object, after: object) -> None:
+    def stop(module: object, inputs: object, config: CompileConfig, *_: object, **__: object) -> None:
         seen.append(config)
         raise StreamgenError("stop")
 
@@ -395,11 +395,13 @@ def test_examples_are_command_lines(line: str, tmp_path: Path, monkeypatch: pyte
 
 def test_all_that_is_wrong_with_a_model(call: Call) -> None:
     """With --verbose at any place, each refused call is named with its source line."""
-    short = call("report", "models:glu")[2]
-    for arguments in (("--verbose", "report", "models:glu"), ("report", "models:glu", "--verbose")):
+    short = call("report", "models:padded")[2]
+    for arguments in (("--verbose", "report", "models:padded"), ("report", "models:padded", "--verbose")):
         code, out, err = call(*arguments)
         assert (code, out) == (1, "")
         first, operation = err.splitlines()[-2:]
-        assert first == "streamgen: 1 operation is not supported: glu" and first in short
-        assert re.fullmatch(r"  the module \(GLU\), .*activation\.py:\d+: aten\.glu\.default", operation)
-        assert "Supported: " in short and "activation.py" not in short
+        assert first == "streamgen: 1 operation is not supported: pad" and first in short
+        assert re.fullmatch(
+            r"  the module \(CircularPad1d\), .*padding\.py:\d+: aten\.pad\.default", operation
+        )
+        assert "Supported: " in short and "padding.py" not in short

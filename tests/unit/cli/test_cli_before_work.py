@@ -69,7 +69,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("model -p A --json --quiet", 2,
          "Error: --json and --quiet cannot be combined; --json already prints only its object"),
         ("model -p A --stop ''", 2, "Error: --stop is empty; it needs at least one character"),
-        ("code.py:model -p A", 2, "Error: a text needs a tokenizer; the model of code.py:model has none"),
+        ("code.py:model -p A", 2,
+         "Error: this model came without a tokenizer, so the prompt must be ids with spaces between them; "
+         "--tokenizer DIR|FILE gives a tokenizer when the model is compiled"),
         ("model", 2,
          "Error: the prompt is missing; give --prompt TEXT, --prompt-file FILE, or a text on standard input"),
     ],
@@ -144,16 +146,16 @@ def test_rows_of_what_cannot_be_estimated(folder: Path, capsys: pytest.CaptureFi
         [source, board, "300"] for source in given[1:3] for board in ("u55c", "u280")
     ]
     assert rows[0][3].startswith("'nowhere' is not a folder, a GGUF file, a config.json or")
-    assert rows[3][3] == "code.py has no function 'none'"
+    assert rows[3][3] == "code.py has no function or module 'none'"
     assert cli.main([*given, "--json"]) == 1
     values = json.loads(capsys.readouterr().out)
     assert values[3] == {
         "name": "code.py:none",
         "board": "u280",
         "clock_mhz": 300.0,
-        "reason": "code.py has no function 'none'",
+        "reason": "code.py has no function or module 'none'",
     }
     assert cli.main(["estimate", "code.py:none"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "Error: code.py has no function 'none'"
+    assert capsys.readouterr().err.splitlines()[-1] == "Error: code.py has no function or module 'none'"
     assert cli.main(["estimate", "nowhere", "code.py:none", "--on", "here"]) == 2
     assert capsys.readouterr().err == f"streamgen: no board is called 'here'; known are {KNOWN}\n"

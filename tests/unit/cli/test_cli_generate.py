@@ -329,7 +329,7 @@ def gguf_file(path: Path, **fields: int) -> Path:
         (
             "silent --prompt A --changed-files",
             2,
-            "a text needs a tokenizer; this model came without a tokenizer",
+            "this model came without a tokenizer, so the prompt must be ids below",
         ),
         ("damaged --prompt A --changed-files", 2, "model.json cannot be read"),
     ],

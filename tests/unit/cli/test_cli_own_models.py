@@ -58,7 +58,10 @@ def test_ids_and_characters(source: str, tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["generate", "{source}:model", "--on", "golden", "-p", "a text"], "the prompt must be ids below 61"),
+        (
+            ["generate", "{source}:model", "--on", "golden", "-p", "a text"],
+            "the prompt must be ids with spaces",
+        ),
         (["generate", "{source}:model", "--on", "golden", "-p", "1 61"], "the prompt must be ids below 61"),
         (["compile", "{source}:layers", "-o", "{folder}/out"], "example_inputs are missing"),
         (["compile", "{source}:layers", "-o", "{folder}/out", "--example-shape", "2,x"], "1,28,28"),
