@@ -11,7 +11,7 @@ import pytest
 
 from streamgen.api.language_model import LanguageModel
 from streamgen.artifact.roles import BEST, KEEP
-from streamgen.base.errors import CheckpointError, DeviceError, DeviceTimeoutError, GraphError, ProbeError
+from streamgen.base.errors import CheckpointError, DeviceError, DeviceTimeoutError, ProbeError
 from streamgen.observe.waves import Waves
 from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.simulator import SimulatedDevice
