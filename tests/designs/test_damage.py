@@ -126,8 +126,8 @@ ARCHIVES = {
         "a way that numpy does not use",
     ),
     "lzma": (lambda: _archive(_header("(1,)") + bytes(4), zipfile.ZIP_LZMA), "a way that numpy does not use"),
-    "no archive": (lambda: b"PK", "is no archive of arrays"),
-    "nothing": (lambda: b"", "is no archive of arrays"),
+    "no archive": (lambda: b"PK", "it is not an archive of arrays"),
+    "nothing": (lambda: b"", "it is not an archive of arrays"),
 }
 
 
