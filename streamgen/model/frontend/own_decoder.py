@@ -248,6 +248,8 @@ def _traced(wrapped: _OnIds, call: TextCall, context: int) -> "_OwnImporter":
 
     short, long = exported(TOKENS), LongProgram(exported(context), context)
     while (rows := long.rows_that_are_missing()) is not None:
+        if rows >= context:
+            raise ValueError(f"the module looks up other rows of a table than {context} ids have positions")
         context = rows
         long = LongProgram(exported(context), context)
     if context <= TOKENS:
