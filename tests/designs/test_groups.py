@@ -404,7 +404,7 @@ def test_graphs_by_hand() -> None:
             assert not set(outputs) & set(known)
             known |= outputs
         assert all(same(known[name], array) for name, array in expected.items()), budget
-    with pytest.raises(BudgetError, match=rf"alone needs converters of {least} bits, .*: 1 too few"):
+    with pytest.raises(BudgetError, match=rf"alone needs converters of {least} bits; .* bits, 1 too few"):
         by_budget(least - 1)
 
 
