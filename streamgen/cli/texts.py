@@ -133,7 +133,7 @@ class Opened:
             return cls(asked, loaded.golden if golden else loaded, tokenizer, ids)
         config = config_of(options)
         model, inputs = model_of(source, progress, options)
-        known = tokenizer_of(options)
+        known = given = tokenizer_of(options)
         if known is None and isinstance(model, str | Path):
             known = load_tokenizer(model)
         if known is None:
@@ -156,7 +156,7 @@ class Opened:
         if golden:
             prepared = golden_model(model, inputs, config, progress, after=check)
         else:
-            prepared = compile(model, inputs, config, progress, tokenizer=known, after=check)
+            prepared = compile(model, inputs, config, progress, tokenizer=given, after=check)
         (tokenizer,) = tokenizers
         return cls(asked, prepared, tokenizer, asked.ids(tokenizer, config.context))
 

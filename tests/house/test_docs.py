@@ -314,7 +314,7 @@ def _texts(picture: Path) -> list[str]:
 
 # What each example prints when it runs by itself; `make demo` runs the whole of SmolLM2 before every change.
 EXAMPLES = {
-    "char_gpt": ["the golden model writes the text of torch:", "Shall I compare thee"],
+    "char_gpt": ["the golden model writes the text of torch:", "Shall I"],
     "by_hand": ["convert_product_i_b = InPlace(i=load_b.o)", "last run:"],
     "feed_forward": ["16 tokens:", "outputs equal golden bit for bit"],
     "mlp": ["mlp: 300 MHz", "last run:"],

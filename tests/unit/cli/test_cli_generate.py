@@ -167,7 +167,7 @@ def test_compiles_writes_and_opens_again(
     seen: list[tuple[object, CompileConfig | None]] = []
 
     def compiled(
-        model: object, inputs: None, config: CompileConfig, progress: object, after: object
+        model: object, inputs: None, config: CompileConfig, *_: object, **__: object
     ) -> LanguageModel:
         seen.append((model, config))
         return tiny_accelerator()

@@ -204,5 +204,7 @@ def test_groups_that_do_not_meet(tmp_path: Path) -> None:
     assert info.itensor is not None
     other = info.itensor.replace("1x16xf24", "16x1xf24")
     folder = changed(grouped(), tmp_path / "written", info.itensor, other)
-    with pytest.raises(ValueError, match=r"group_1 reads 'm_0' as .*; .*group_0 writes it as .*, and these give"):
+    with pytest.raises(
+        ValueError, match=r"group_1 reads 'm_0' as .*; .*group_0 writes it as .*, and these give"
+    ):
         ChainExecution(folder, changed_files=True)
