@@ -245,7 +245,8 @@ def differs(constant: np.ndarray | torch.Tensor) -> str:
 
 def _columns(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     if not draft.elements.matches(contents, order):
-        raise Unsupported("an operation joins its result with one that has other tokens in its places")
+        reason = "an operation joins its result with one that has other tokens in its places"
+        raise draft.elements.refusal(contents, reason)
     return contents.reshape(-1)[order[0]] // draft.elements.stride
 
 

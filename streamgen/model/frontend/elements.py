@@ -22,6 +22,10 @@ from streamgen.model.frontend.trace import Unsupported
 
 CACHED = "rows of earlier passes can only be keys and values of an attention"
 NEEDED = "rows must stay whole: each row holds features of one token, and every token has one row"
+UNWRITTEN = (
+    "it reads places of a buffer that this call of the module has not written; a text has no state but the "
+    "keys and values of an attention, whose mask hides such places"
+)
 IN_TURN = "attention needs inputs whose tokens are consecutive: [batch, tokens, features]"
 
 
@@ -51,6 +55,7 @@ class Elements:
         self._firsts: list[int] = []
         self._names: list[str] = []
         self._sizes: dict[str, int] = {}
+        self._unwritten: list[tuple[int, int]] = []  # first columns and their number
         self._end = 0
 
     def add(self, name: str, features: int) -> torch.Tensor:
@@ -60,6 +65,18 @@ class Elements:
         self._sizes[name] = features
         self._end += features
         return torch.arange(self._end - features, self._end)
+
+    def unwritten(self, count: int) -> torch.Tensor:
+        """Contents [count] of places that nothing has written yet."""
+        columns = self.add(f"unwritten {len(self._names)}", count)
+        self._unwritten.append((int(columns[0]), count))
+        return self.indices(columns, torch.zeros((), dtype=torch.int64))
+
+    def refusal(self, contents: torch.Tensor, reason: str) -> Unsupported:
+        """Why contents do not fit: places that nothing has written, or else the given reason."""
+        columns = contents // self.stride
+        first = any(((columns >= at) & (columns < at + n)).any() for at, n in self._unwritten)
+        return Unsupported(UNWRITTEN if first else reason)
 
     def indices(self, columns: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Contents with these columns and rows, which broadcast."""
@@ -94,7 +111,7 @@ class Elements:
             raise OtherRows(CACHED)
         same = (columns == columns[:1]).all() and (rows == rows[:, :1]).all()
         if not same or not torch.equal(rows[:, 0].sort().values, self.tokens_of(rows)):
-            raise Unsupported(NEEDED)
+            raise self.refusal(contents, NEEDED)
         return rows[:, 0], columns[0]
 
     def spread(self, contents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -106,10 +123,10 @@ class Elements:
             raise OtherRows(CACHED)
         count = len(self.tokens_of(rows))
         if len(flat) % count:
-            raise Unsupported(NEEDED)
+            raise self.refusal(contents, NEEDED)
         order = rows.argsort(stable=True).reshape(count, -1)
         if not self.matches(contents, order):
-            raise Unsupported(NEEDED)
+            raise self.refusal(contents, NEEDED)
         return order, columns[order[0]]
 
     def matches(self, contents: torch.Tensor, order: torch.Tensor) -> bool:
@@ -131,10 +148,10 @@ class Elements:
             or (starts % tokens).any()
             or self.rows % tokens
         ):
-            raise Unsupported(IN_TURN)
+            raise self.refusal(contents, IN_TURN)
         runs = self.rows // tokens
         if len(starts) % runs:
-            raise Unsupported(IN_TURN)
+            raise self.refusal(contents, IN_TURN)
         if order is None:
             order = starts.argsort(stable=True).reshape(runs, -1)
         same = torch.equal(starts[order], (torch.arange(runs) * tokens)[:, None].expand(order.shape))

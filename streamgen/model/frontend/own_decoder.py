@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export.graph_signature import InputKind
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -47,6 +48,7 @@ from streamgen.model.operations import Attention, Cache
 
 TOKENS = 5  # of the short program: not as many as heads, pairs or neighbours are
 WRAPPER = "model"
+BUFFERS = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 WORK = 1 << 33  # products of the long text of an import's check: a second or two
 
 
@@ -61,10 +63,10 @@ class TextCall:
 
     @classmethod
     def of(cls, ids: torch.Tensor, others: Sequence[Any]) -> "TextCall":
-        """As in an example, of which one text is taken; ValueError when it is none."""
-        if ids.ndim > 3 or not ids.numel():
-            raise ValueError(f"ids have shape {list(ids.shape)}; [1, T] or [T] is needed")
+        """As in an example; ValueError unless it is one text."""
         long = [d for d, extent in enumerate(ids.shape) if extent > 1]
+        if not ids.ndim or not ids.numel() or len(long) > 1:
+            raise ValueError(f"ids have shape {list(ids.shape)}; one text is needed: [1, T], [T] or [T, 1]")
         tokens = long[-1] if long else ids.ndim - 1
         taken = tuple(_argument(value, ids.shape[tokens]) for value in others)
         return cls((tokens, ids.ndim - 1 - tokens), ids.dtype, taken)
@@ -174,14 +176,26 @@ def import_own(
     return graph
 
 
-def made_ids(module: torch.nn.Module) -> torch.Tensor | None:
-    """Ids [1, T] or [T] with which a module runs and looks something up; None when there are none."""
-    for ids in (torch.zeros(1, TOKENS, dtype=torch.int64), torch.zeros(TOKENS, dtype=torch.int64)):
+def import_without_example(module: torch.nn.Module, context: int) -> LogicalGraph | None:
+    """`import_own` with ids [1, T], [T] or [T, 1], the first of these shapes for which the module is a
+    language model. None if it looks nothing up for any of them.
+
+    Raises the error of the first shape with which the module runs, if no shape makes it a language model.
+    """
+    refused: UnsupportedOperationError | None = None
+    for shape in ((1, TOKENS), (TOKENS,), (TOKENS, 1)):
+        ids = torch.zeros(shape, dtype=torch.int64)
         call, seen = TextCall.of(ids, ()), _Embeddings()
         with seen:
-            refused = _refused(_OnIds(module, call), call, TOKENS)
-        if not refused and seen.count:
-            return ids
+            reason = _refused(_OnIds(module, call), call, TOKENS)
+        if reason or not seen.count:
+            continue
+        try:
+            return import_own(module, ids, (), context)
+        except UnsupportedOperationError as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
     return None
 
 
@@ -267,6 +281,7 @@ class _OwnImporter(Importer):
     def __init__(self, program: torch.export.ExportedProgram, draft: Draft, tables: CountedTables) -> None:
         super().__init__(program, draft)
         self.tables = tables
+        self.states = _states(program)
 
     def graph(self, name: str) -> LogicalGraph:
         """The graph of the language model."""
@@ -283,7 +298,11 @@ class _OwnImporter(Importer):
         return folded(name, self._with_caches(self.draft.operations), logits, self.tables.context)
 
     def _placeholder(self, node: Node) -> None:
-        if not isinstance(node.meta.get("val"), torch.Tensor) or self.draft.constants.placeholder(node):
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            return
+        if self.draft.constants.placeholder(node):
+            if memory(node) in self.states:
+                self._forget(node)
             return
         self.draft.lines(node, self.draft.name("ids"), self.draft.elements.tokens, 1)
         self.inputs.append(Input("ids", 1, "ids"))
@@ -293,7 +312,7 @@ class _OwnImporter(Importer):
         values = [source for source in sources if self.draft.knows(source)]
         written = node.args[0] if is_in_place(node) else None
         if values and isinstance(written, Node) and written in self.draft.constants.tensors:
-            self._keep_state(written)
+            self._forget(written)
         if values and self.failed.isdisjoint(sources) and node.target not in OF_EXTENTS:
             moves = node.target in MOVED
             try:
@@ -305,19 +324,16 @@ class _OwnImporter(Importer):
                 return self._note(node, str(reason))
         super()._call(node)
 
-    def _keep_state(self, buffer: Node) -> None:
-        """Take a buffer that is written as elements which no pass has made yet."""
+    def _forget(self, constant: Node) -> None:
+        """Turn a constant that the module writes to, and its views, into elements that nothing has written
+        yet. What an earlier call has left in a buffer is thus never read."""
         draft, constants = self.draft, self.draft.constants
-        storage = constants.tensors[buffer].untyped_storage()
-        elements = storage.nbytes() // constants.tensors[buffer].element_size()
-        stale = draft.elements.indices(
-            draft.columns(f"state {buffer.name}", elements), torch.zeros((), dtype=torch.int64)
-        )
+        storage = constants.tensors[constant].untyped_storage()
+        unwritten = draft.elements.unwritten(storage.nbytes() // constants.tensors[constant].element_size())
         for node, tensor in [*constants.tensors.items()]:
             if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() == storage.data_ptr():
-                draft.contents[node] = stale.as_strided(
-                    tensor.shape, tensor.stride(), tensor.storage_offset()
-                )
+                places = tensor.shape, tensor.stride(), tensor.storage_offset()
+                draft.contents[node] = unwritten.as_strided(*places)
                 draft.protected.discard(memory(node))
                 del constants.tensors[node]
 
@@ -366,10 +382,28 @@ class _OwnImporter(Importer):
         if problems:
             raise UnsupportedOperationError(
                 "the module is no language model: a token depends on later tokens in "
-                f"{problems[0]}. Give its attention a causal mask",
+                f"{problems[0]}. Give its attention a causal mask; if tokens are the first dimension of the "
+                "module, give ids [T, 1] as its example",
                 problems,
             )
         return cached
+
+
+def _states(program: torch.export.ExportedProgram) -> set[int]:
+    """Memory of the buffers that calls on the ids write to."""
+    specs = {spec.arg.name: spec.kind for spec in program.graph_signature.input_specs}
+    computed: set[Node] = set()
+    written: set[int] = set()
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and specs[node.name] == InputKind.USER_INPUT:
+            computed.add(node)
+        elif node.op == "call_function" and not computed.isdisjoint(node.all_input_nodes):
+            if node.target not in OF_EXTENTS:
+                computed.add(node)
+            if is_in_place(node):
+                written.add(memory(node.args[0]))
+    buffers = (node for node in program.graph.nodes if specs.get(node.name) in BUFFERS)
+    return {memory(node) for node in buffers} & written
 
 
 def _is_integer(nodes: Sequence[Node]) -> bool:

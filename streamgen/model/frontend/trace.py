@@ -35,8 +35,11 @@ arguments."""
 for _function in FUNCTIONS.values():
     for _spelling in _function.torch:
         SPELLINGS.setdefault(reduce(getattr, _spelling.split("."), torch.ops), []).append(_function)
+UNSET = {aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default}
 OF_EXTENTS = {
+    aten.empty_like.default,
     aten.full_like.default,
+    aten.new_empty.default,
     aten.new_full.default,
     aten.new_ones.default,
     aten.new_zeros.default,
@@ -144,6 +147,8 @@ class Constants:
         result = target(*args, **kwargs)
         if not isinstance(result, torch.Tensor | list | tuple):
             raise Unsupported()
+        if target in UNSET and isinstance(result, torch.Tensor) and result.is_floating_point():
+            result.fill_(torch.nan)  # so that no place is read by chance
         self.tensors[node] = result
 
     def _read(self, node: Node) -> Any:

@@ -71,7 +71,8 @@ def test_windows_and_groups_are_found() -> None:
 
 
 def test_ids_need_no_example() -> None:
-    for name in ("gpt_in_one_file", "attention_module"):
+    """Nor does a module whose first dimension is tokens, for which [1, T] would be T texts."""
+    for name in ("gpt_in_one_file", "attention_module", "encoder_layers"):
         assert import_any(built(name))[0].form() == _graph(name).form()
 
 
@@ -122,8 +123,12 @@ def test_tiny_is_taken() -> None:
     ],
 )
 def test_ending(ending: Any) -> None:
-    graph = _imported(Tiny(ending=ending))
-    assert graph.form() == _imported(Tiny(ending=ending)).form()
+    model = Tiny(ending=ending)
+    graph, ids = _imported(model), torch.tensor([[3, 1, 7, 7]])
+    with torch.no_grad():
+        wanted = logits_of(model(ids)).reshape(-1, 11)[-1].double().numpy()
+    computed, _ = reference(graph)({"ids": ids[0].numpy()}, outputs=(graph.outputs[0],))
+    assert np.abs(computed[graph.outputs[0]][-1] - wanted).max() <= 1e-5 * np.abs(wanted).max()
     assert is_language_model(graph)
 
 
@@ -190,8 +195,92 @@ class Decides(Tiny):
 
 
 def test_decision_by_the_number_of_tokens() -> None:
-    with pytest.raises((UnsupportedOperationError, ImportMismatchError)):
+    with pytest.raises(UnsupportedOperationError, match="it depends on the number of tokens"):
         _imported(Decides())
+
+
+class DecidesOnce(Tiny):
+    """With 9 tokens it computes something else than with all other numbers."""
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        x: torch.Tensor = super().forward(ids)
+        return x * 2 if ids.shape[1] == 9 else x * 1
+
+
+def test_decision_for_one_number_of_tokens() -> None:
+    """Both exports are alike; the check of the import tries the lengths by which a module decides."""
+    with pytest.raises(ImportMismatchError, match="with 9 tokens at position 0"):
+        _imported(DecidesOnce())
+
+
+class Remembers(Tiny):
+    """A buffer keeps something from call to call. reads: whether it is read before it is written."""
+
+    def __init__(self, reads: bool) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(1, 8, 16))
+        self.reads = reads
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        x = self.tokens(ids)
+        before = self.state[:, : ids.shape[1]] * 0.5 if self.reads else 0.0
+        self.state[:, : ids.shape[1]] = x
+        return self.head(x + before)
+
+
+def test_state_of_earlier_calls_is_never_read() -> None:
+    """What a buffer holds before a call would count as zeros, though the next call reads other numbers."""
+    assert _imported(Remembers(reads=False)).context == 8
+    with pytest.raises(UnsupportedOperationError, match="that this call of the module has not written"):
+        _imported(Remembers(reads=True))
+
+
+class Fills(Tiny):
+    """It fills a tensor in place, some of it or all."""
+
+    def __init__(self, made: Callable[[torch.Tensor], torch.Tensor], whole: bool) -> None:
+        super().__init__()
+        self.made, self.whole = made, whole
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        x = self.tokens(ids)
+        y = self.made(x)
+        y[..., 0::2] = x[..., 1::2]
+        if self.whole:
+            y[..., 1::2] = -x[..., 0::2]
+        return self.head(x + y)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [torch.empty_like, torch.zeros_like, lambda x: torch.zeros(x.shape), lambda x: x.new_empty(x.shape)],
+)
+def test_tensors_filled_in_place(made: Any) -> None:
+    assert _imported(Fills(made, whole=True)).context == 2048
+    with pytest.raises(UnsupportedOperationError, match="that this call of the module has not written"):
+        _imported(Fills(made, whole=False))
+
+
+def test_a_cache_without_a_mask() -> None:
+    model = built("cache_buffers")
+    model.causal_mask.fill_(True)
+    with pytest.raises(UnsupportedOperationError, match="Give its attention a causal mask"):
+        import_any(model, (torch.zeros(1, 6, dtype=torch.int64), torch.arange(6)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((torch.zeros(6, 4, dtype=torch.int64),), ValueError, "ids have shape [6, 4]; one text is needed"),
+        ((torch.zeros(0, dtype=torch.int64),), ValueError, "ids have shape [0]; one text is needed"),
+        ((torch.zeros(1, 6, dtype=torch.int64), torch.ones(6)), ValueError, "only positions of the ids"),
+        ((torch.zeros(1, 6, dtype=torch.int64), torch.arange(1, 7)), ValueError, "only positions of the ids"),
+        ((torch.zeros(1, 6, dtype=torch.int64), [1]), TypeError, "an argument after the ids is list"),
+    ],
+)
+def test_examples_that_are_no_text(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        import_any(Tiny().eval(), arguments)
 
 
 def test_training_mode() -> None:
