@@ -82,12 +82,13 @@ def compile(
     """Compile a model to an `Accelerator`, or a language model to a `LanguageModel`.
 
     model: a torch module in eval mode, a GGUF file, a folder of safetensors, or a logical graph.
-    example_inputs: one tensor for each input of a module. All dimensions except the last are tokens. A causal
-    language model of transformers needs no example inputs. Your own language model takes the ids, positions,
-    keys and values with which `frontend.import_decoder` calls it. config: budgets, formats and fixed factors.
-    tokenizer: tokenizer of a language model; by default the tokenizer of the file or folder. progress: called
-    with each step; by default steps go to standard error if it is a terminal. after: called with the result
-    of each pass (`streamgen.base.progress`).
+    example_inputs: one tensor for each input of a module. All dimensions except the last are tokens; if the
+    module flattens its inputs, fewer are. A language model needs none: one of transformers, or your own that
+    maps ids [1, T], [T] or [T, 1] to logits. Give the ids and further arguments of your own model as the
+    example if it takes more than ids. config: budgets, formats and fixed factors. tokenizer: tokenizer of a
+    language model; by default the tokenizer of the file or folder. progress: called with each step; by
+    default steps go to standard error if it is a terminal. after: called with the result of each pass
+    (`streamgen.base.progress`).
 
     Raises UnsupportedOperationError with all unsupported operations, their module paths and source lines;
     ImportMismatchError if the imported graph and the module differ; CheckpointError for an unusable file;

@@ -114,6 +114,8 @@ def model_of(
     if options.get("shapes"):
         inputs = tuple(map(_example, options["shapes"]))
     if (file := options.get("checkpoint")) is not None:
+        if not hasattr(model, "load_state_dict"):
+            raise click.UsageError(f"--checkpoint needs a torch module; {source} is a {type(model).__name__}")
         from streamgen.model.frontend.state_dict import load_state  # torch takes seconds to load
 
         progress("reading the checkpoint")

@@ -28,6 +28,11 @@ from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_classes import CLASSES, class_of
 from streamgen.text.tokenizer_settings import Settings
 
+UNREAD = {".model": "SentencePiece", ".pkl": "pickled objects", ".txt": "plain text"}
+READABLE = (
+    "a folder or file of tokenizer.json is, which transformers writes: "
+    "AutoTokenizer.from_pretrained(folder).save_pretrained(folder); so is a JSON table of characters"
+)
 OTHERS = ("tokenizer.model", "vocab.json", "tekken.json")  # files of other libraries
 
 
@@ -38,6 +43,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     try:
         if path.is_dir():
             return _of_folder(path)
+        if path.suffix in UNREAD:
+            raise ValueError(f"a tokenizer of {UNREAD[path.suffix]} is not read; {READABLE}")
         return _of_json(path) if path.suffix == ".json" else gguf_tokenizer(read_metadata(path))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error

@@ -11,6 +11,7 @@ above -0, as IEEE 754 says of `maximum`. A NaN gives NaN.
 
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 from amaranth import Cat, Const, Module, Mux, Value
@@ -63,11 +64,12 @@ class CompareParams(UnitParams):
 
 @dataclass(frozen=True, kw_only=True)
 class MaximumParams(UnitParams):
-    """The greater of two values in `form`; of a value and NaN, NaN."""
+    """The greater of two values in `form`; of a value and NaN, NaN. lesser: whether it is the lesser one."""
 
     form: Float
     operands = ("a", "b")
     latency = 2
+    lesser: ClassVar[bool] = False
 
     @property
     def resources(self) -> Resources:
@@ -75,41 +77,24 @@ class MaximumParams(UnitParams):
         return Resources(lut=22 * self.form.bits // 5, ff=3 * self.form.bits + 1)
 
     def golden(self, a: ndarray, b: ndarray) -> ndarray:
-        """float64 array of the maxima of values of the format."""
+        """float64 array of the maxima, or minima, of values of the format."""
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        greater = np.where((a > b) | ((a == b) & np.signbit(b)), a, b)
-        return np.where(np.isnan(a) | np.isnan(b), np.nan, greater)
+        less = (a < b) | ((a == b) & np.signbit(a))
+        chosen = np.where(less, *((a, b) if self.lesser else (b, a)))
+        return np.where(np.isnan(a) | np.isnan(b), np.nan, chosen)
 
     def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
         form = self.form
         s = _keys(pipe, form, a, b, signed_zero=True)
-        key = pipe.wire(Mux(s.a < s.b, s.b, s.a))
+        key = pipe.wire(Mux(s.a < s.b, *((s.a, s.b) if self.lesser else (s.b, s.a))))
         return pipe.stage(bits=Mux(s.nan, form.nan, _bits(key))).bits
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinimumParams(UnitParams):
+class MinimumParams(MaximumParams):
     """The lesser of two values in `form`; of a value and NaN, NaN."""
 
-    form: Float
-    operands = ("a", "b")
-    latency = 2
-
-    @property
-    def resources(self) -> Resources:
-        """Those of the maximum."""
-        return MaximumParams(form=self.form).resources
-
-    def golden(self, a: ndarray, b: ndarray) -> ndarray:
-        """float64 array of the minima of values of the format."""
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        lesser = np.where((a < b) | ((a == b) & np.signbit(a)), a, b)
-        return np.where(np.isnan(a) | np.isnan(b), np.nan, lesser)
-
-    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
-        s = _keys(pipe, self.form, a, b, signed_zero=True)
-        key = pipe.wire(Mux(s.a < s.b, s.a, s.b))
-        return pipe.stage(bits=Mux(s.nan, self.form.nan, _bits(key))).bits
+    lesser = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +114,8 @@ class AboveParams(UnitParams):
     def golden(self, a: ndarray, b: ndarray) -> ndarray:
         """float64 array of the values or zeros, of values of the format."""
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        kept = np.where((np.abs(a) if self.magnitude else a) > b, a, 0.0)
-        return np.where(np.isnan(a) | np.isnan(b), np.nan, kept)
+        passed = np.where((np.abs(a) if self.magnitude else a) > b, a, 0.0)
+        return np.where(np.isnan(a) | np.isnan(b), np.nan, passed)
 
     def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
         form = self.form

@@ -64,7 +64,9 @@ class PiecewiseParams(UnitParams):
         in_luts = count <= _LUT_WORDS
         return Resources(
             lut=68 + 5.5 * p + 2.3 * word * count / 64 * in_luts + 4.5 * row * rows.shape[1] / 64,
-            ff=7 * p + 5.5 * e + 9 * row + 5 * squares + 1.05 * word * in_luts - 40 - 30 * (c2 == (0, 0)),
+            ff=5.4 * p + 110
+            if c2 == (0, 0)  # lines, without the registers of the square
+            else 7 * p + 5.5 * e + 9 * row + 5 * squares + 1.05 * word * in_luts - 40,
             dsp=_dsps(*c2, self.t_bits) + _dsps(*_slopes(fitted), self.t_bits),
             bram=0 if in_luts else _block_rams(count, word),
         )

@@ -96,8 +96,8 @@ class LogSoftmaxParams(SoftmaxParams):
         given = operand(F24, total)
         lowered = Cat(given.fraction, (given.exponent - TERM_FRACTION)[:8], Const(0, 1))
         m.d.comb += [log.enable.eq(1), log.i.eq(Mux(given.zero, 0, lowered))]
-        found = operand(F24, log.o)
-        return Mux(found.nan, F24.nan, Cat(log.o[:-1], ~found.sign & ~found.zero))
+        logarithm = operand(F24, log.o)
+        return Mux(logarithm.nan, F24.nan, Cat(log.o[:-1], ~logarithm.sign & ~logarithm.zero))
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         scores, negated = self.rows.golden(bounds, inputs["i"])

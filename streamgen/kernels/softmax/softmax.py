@@ -185,7 +185,7 @@ class SoftmaxKernel(wiring.Component):
 
         # Its factor: the reciprocal of the sum, which counts units of 2^-TERM_FRACTION; a sum of 0 gives 0.
         done, total, is_nan = add_sum(m, params, [lane.term for lane in lanes], valid, last, nan)
-        made = params.add_factor(m, total)
+        factor_of_row = params.add_factor(m, total)
         stored, came = Signal(range(2 * ROWS_UNDER_WAY)), Signal(params.of_row.latency)
         not_a_number = Signal(params.of_row.latency, reset_less=True)
         m.d.sync += [
@@ -196,7 +196,7 @@ class SoftmaxKernel(wiring.Component):
         m.d.comb += [
             factor_in.en.eq(came[-1]),
             factor_in.addr.eq(stored),
-            factor_in.data.eq(Mux(not_a_number[-1], F24.nan, made)),
+            factor_in.data.eq(Mux(not_a_number[-1], F24.nan, factor_of_row)),
         ]
 
         # The next token of a row whose factor is there.

@@ -11,7 +11,7 @@ from streamgen.model.frontend.decoder import import_decoder, traced_context
 from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.module_kinds import require_readable
-from streamgen.model.frontend.own_decoder import import_own, made_ids
+from streamgen.model.frontend.own_decoder import import_own, import_without_example
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface, leading_rule, require_plain
 
@@ -43,10 +43,13 @@ def import_any(
     transformers = sys.modules.get("transformers")
     if transformers is not None and isinstance(module, transformers.PreTrainedModel):
         return import_decoder(module, context=traced_context(module, context)), None
-    if example_inputs is None and (example_inputs := made_ids(module)) is None:
+    if example_inputs is None:
+        graph = import_without_example(module, CONTEXT if context is None else context)
+        if graph is not None:
+            return graph, None
         raise TypeError(
             "example_inputs are missing: one tensor for each input of the module; only language models, "
-            "which take ids [1, T] or [T] alone, need none"
+            "which take ids alone, need none"
         )
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     if len(given) == 4 and isinstance(given[0], torch.Tensor) and isinstance(given[2], Sequence):

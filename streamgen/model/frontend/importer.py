@@ -2,9 +2,7 @@
 
 Calls on parameters alone are folded. Calls that only move elements (views, transposes, slices, copies, casts
 to floats, dropout in eval mode) are carried out on indices (`elements`). Calls whose results are not used
-disappear. All others must be in the tables of `arithmetic`, `activations`,
-`batch_norms`, `linears`, `norms` and `self_attention`, or be
-operations of other packages (`outside`).
+disappear. All others must be in the tables of `CALLS`, or be operations of other packages (`outside`).
 """
 
 import operator

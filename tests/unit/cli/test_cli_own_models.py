@@ -18,6 +18,9 @@ model = built("gpt_in_one_file")
 def build():
     return built("gpt_in_one_file").train()
 
+def path():
+    return "somewhere"
+
 def layers():
     return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
 """
@@ -70,6 +73,10 @@ def test_ids_and_characters(source: str, tmp_path: Path, capsys: pytest.CaptureF
         (
             ["compile", "{source}:model", "-o", "{folder}/out", "--checkpoint", "{folder}/other.pt"],
             "the file lacks lm_head.weight",
+        ),
+        (
+            ["compile", "{source}:path", "-o", "{folder}/out", "--checkpoint", "{folder}/other.pt"],
+            "--checkpoint needs a torch module; ",
         ),
         (
             ["compile", "{folder}/config.json", "-o", "{folder}/out", "--checkpoint", "{folder}/other.pt"],

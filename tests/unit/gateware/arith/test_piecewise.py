@@ -7,6 +7,7 @@ import pytest
 
 from streamgen.gateware.arith import BFLOAT16, F24, FLOAT16, FLOAT32, FittedCurve, Float, PiecewiseParams
 from streamgen.gateware.arith.segments import segments
+from streamgen.gateware.functions import FUNCTIONS
 from streamgen.testing.synthesis import check_all
 from tests.unit.gateware.arith.arith_unit import LIMITS, assert_same_bits, random_bits, run_unit, special_bits
 
@@ -89,4 +90,8 @@ def test_bad_curves() -> None:
 
 @pytest.mark.slow
 def test_promises() -> None:
-    check_all([(params(name, F24), None) for name in ("leaky", "softsign", "mish")])
+    """Of quadratics in F24, of lines in other formats too."""
+    lines = FUNCTIONS["hardsigmoid"]
+    units = [params(name, F24) for name in ("leaky", "softsign", "mish")]
+    units += [lines.unit(form) for form in (F24, FLOAT32, FLOAT16, BFLOAT16)]
+    check_all([(unit, None) for unit in (*units, params("leaky", FLOAT32), params("leaky", FLOAT16))])
