@@ -1,6 +1,6 @@
 """A GPT of your own: train it, compile it, and let it write the same text as torch.
 
-    python examples/char_gpt.py FOLDER              train for a minute, compile, write with the golden model
+    python examples/char_gpt.py FOLDER              train 400 steps, compile, write with the golden model
     python examples/char_gpt.py FOLDER --simulate   the RTL writes, too
 
 The module knows nothing of hardware and has no cache: it maps ids [1, T] to logits. FOLDER gets weights.pt,
