@@ -24,6 +24,7 @@ from streamgen.model.frontend.trace import one_thread
 from streamgen.model.graph.logical import LogicalGraph, Repeat
 from streamgen.model.operations import Linear
 
+FEW = 8  # ids of a pass of which each is asked for, though a run gives the last logits alone
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -166,11 +167,12 @@ class EagerWhole:
         self._ids = torch.zeros(0, dtype=torch.int64)
 
     def __call__(self, ids: np.ndarray) -> np.ndarray:
-        """Logits [T, vocabulary] behind each of the ids [T] of the next pass."""
+        """Logits [T, vocabulary] behind each of the ids [T] of the next pass; [1, vocabulary] behind the last
+        of many ids, if the module gives no others."""
         before = len(self._ids)
         self._ids = torch.cat([self._ids, torch.from_numpy(ids)])
         rows = self._logits(self._ids)
-        if len(rows) == 1 < len(ids):
+        if len(rows) == 1 < len(ids) <= FEW:
             rows = torch.cat([self._logits(self._ids[:end]) for end in range(before + 1, len(self._ids) + 1)])
         behind: np.ndarray = rows[-len(ids) :].double().numpy()
         return behind
@@ -235,7 +237,7 @@ def fewer_layers(
     """
     weights = sum(prod(o.op.extents) for _, o in graph.walk() if isinstance(o.op, Linear))
     repeat: Any = next((o.op for o in graph.operations if isinstance(o.op, Repeat)), None)
-    lists = [m for m in module.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == count]
+    lists = _lists(module, torch.nn.ModuleList, count) or _lists(module, torch.nn.Sequential, count)
     if weights <= most or repeat is None or len(repeat.layers) != count or len(lists) != 1:
         yield graph, range(count), ()
         return
@@ -259,6 +261,11 @@ def fewer_layers(
                 stack.callback(_restore, layer, vars(layer).get("forward"))
                 layer.forward = handed_on
         yield replace(graph, operations=operations), kept, left_out
+
+
+def _lists(module: torch.nn.Module, kind: type[Any], count: int) -> list[Any]:
+    """The lists of `count` modules."""
+    return [part for part in module.modules() if isinstance(part, kind) and len(part) == count]
 
 
 def _restore(layer: torch.nn.Module, forward: Any) -> None:

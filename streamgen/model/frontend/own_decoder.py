@@ -240,11 +240,13 @@ def _refused(wrapped: _OnIds, call: TextCall, tokens: int) -> str:
 
 
 def _lengths(wrapped: _OnIds, call: TextCall, graph: LogicalGraph) -> list[int]:
-    """Lengths of texts by which a module decides something, and one that is long."""
+    """Lengths of texts for which a module compares their number of tokens otherwise than for `TOKENS` of
+    them, and one that is long. Numbers made of it are seen by `CountedTables`."""
     ids, (d, _) = call.ids(torch.arange(TOKENS)), call.lead
     with quiet(), plain_attention(), plain_calls(), unchanged(wrapped):
         decided = decisions(wrapped, [ids], pytree.tree_structure(((0,), {})), [d])
-    known = [one_token(d), *(unseen(d) if decided is None else decided)]
+    compared = unseen(d) if decided is None else [decision for decision in decided if decision.compares]
+    known = [one_token(d), *compared]
     lengths: list[int] = []
     while chosen := untried(known, d, list(ids.shape), [TOKENS, *lengths], graph.context):
         lengths.append(chosen[0])

@@ -106,6 +106,7 @@ class _Text:
         label = f"{tokens} token{'s' * (tokens > 1)} at position {position}"
         try:
             wanted = self.eager(ids)
+            computed = {**computed, logits: computed[logits][-len(wanted) :]}
             if gap_of(computed[logits], wanted) > BOUND and (whole := self.eager.at_once(tokens)) is not None:
                 wanted = min(whole, wanted, key=lambda rows: gap_of(computed[logits], rows))
             return ComparedPass(label=label, graph=computed, module={logits: wanted})
