@@ -294,12 +294,13 @@ class Accelerator:
         return measured
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
-        """Random inputs of `run` for `tokens` tokens: normal floats, or uniform integers of the format."""
+        """Random inputs of `run` for `tokens` tokens: normal floats, uniform ids below the rows of their
+        tables, or uniform integers of the format."""
         require_count("tokens", tokens)
         arrays = random_inputs(self.inputs, tokens, seed)
         if self._interface is None:
             return arrays
-        return [self._interface.given(i.name, a) for i, a in zip(self.inputs, arrays, strict=True)]
+        return self._interface.given({i.name: a for i, a in zip(self.inputs, arrays, strict=True)})
 
     @property
     def golden(self) -> Callable[..., Any]:

@@ -97,8 +97,9 @@ MODEL_OPTIONS = {
         "tokenizers, a GGUF file, or a JSON table of characters.  [default: that of SOURCE]",
     ),
     "shapes": click.option(
-        "--example-shape", "shapes", multiple=True, metavar="N,N,...",
-        help="Shape of an input of the module that a Python SOURCE returns. Repeat it for each input.",
+        "--example-shape", "shapes", multiple=True, metavar="N,N,...[:ids]",
+        help="Shape of an input of the module that a Python SOURCE returns; :ids for an input of ids. Repeat "
+        "it for each input.",
     ),
     "checkpoint": click.option(
         "--checkpoint", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",

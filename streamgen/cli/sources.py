@@ -124,15 +124,17 @@ def model_of(
 
 
 def _example(shape: str) -> Any:
-    """An example input of a shape that is written as 1,28,28."""
+    """An example input of a shape that is written as 1,28,28, or as 1,16:ids."""
     from streamgen.model.frontend.any_module import example_of  # torch takes seconds to load
 
-    extents = [int(extent) if extent.strip().isdigit() else 0 for extent in shape.split(",")]
-    if not all(extents):
+    numbers, _, kind = shape.partition(":")
+    extents = [int(extent) if extent.strip().isdigit() else 0 for extent in numbers.split(",")]
+    if not all(extents) or kind not in ("", "ids"):
         raise click.UsageError(
-            f"--example-shape is {shape!r}; positive extents with commas are needed: 1,28,28"
+            f"--example-shape is {shape!r}; positive extents with commas are needed: 1,28,28, or 1,16:ids "
+            "for an input of ids"
         )
-    return example_of(extents)
+    return example_of(extents, ids=kind == "ids")
 
 
 def _checkpoint(source: str | None) -> str | Path:

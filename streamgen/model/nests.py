@@ -3,6 +3,7 @@
 A nest consists of tuples, lists and dicts. Its leaves are names of inputs or outputs; None stands for a leaf
 that is not a tensor. Leading dimensions of a result are those of the inputs, some joined, with dimensions of
 extent 1 in between. Trailing dimensions of an input or a result may be joined to the features of a row.
+Arguments of ids may have several columns, each of which is an input of the design.
 """
 
 import json
@@ -30,7 +31,9 @@ class Interface:
     arguments: a tuple, the positional arguments. results: a nest. leading: for each result by name, the
     dimensions of the inputs that are its leading dimensions; None: all of them; -1: an extent of 1; -2: all
     of them joined. only: leading dimensions of the inputs that the module fixes, with their extents.
-    trailing: by name of an input or a result, the last dimensions that hold its features, if not one.
+    trailing: by name of an argument or a result, the last dimensions that hold its features, if not one. ids:
+    by name of an argument that holds ids, the inputs that are its columns, each with the number of rows that
+    its ids choose from. All other arguments are inputs of the same name.
     """
 
     arguments: tuple[Any, ...]
@@ -38,12 +41,13 @@ class Interface:
     leading: Mapping[str, tuple[int, ...] | None]
     only: Mapping[int, int]
     trailing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
 
-        Raises TypeError for another number of arguments or another nest, ValueError for an extent that the
-        module does not accept.
+        Raises TypeError for another number of arguments, another nest and ids that are no integers,
+        ValueError for an extent that the module does not accept and for an id without a row in its table.
         """
         if len(given) != len(self.arguments):
             names = ", ".join(_names(self.arguments))
@@ -64,7 +68,24 @@ class Interface:
                         f"{extent}"
                     )
         ones = self._ones
-        return {name: array.reshape(_without(array.shape, ones)) for name, array in arrays.items()}
+        inputs: dict[str, np.ndarray] = {}
+        for name, array in arrays.items():
+            rows = array.reshape(_without(array.shape, ones))
+            inputs |= self._columns(name, rows) if name in self.ids else {name: rows}
+        return inputs
+
+    def _columns(self, name: str, ids: np.ndarray) -> dict[str, np.ndarray]:
+        """The inputs that are the columns of ids [..., columns]."""
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"input {name!r} takes ids, which are integers; numpy's {ids.dtype} is given")
+        inputs = {}
+        for index, (column, rows) in enumerate(self.ids[name].items()):
+            inputs[column] = ids[..., index]
+            wrong = inputs[column][(inputs[column] < 0) | (inputs[column] >= rows)]
+            if wrong.size:
+                place = f" in column {index}" if len(self.ids[name]) > 1 else ""
+                raise ValueError(f"input {name!r} holds {wrong[0]}{place}; ids are 0 to {rows - 1} there")
+        return inputs
 
     def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
         """The results, nested as in torch. values: by name, with the leading dimensions that
@@ -78,9 +99,23 @@ class Interface:
             shaped[name] = array.reshape(*shape, *self.trailing.get(name, array.shape[-1:]))
         return _filled(self.results, shaped)
 
-    def given(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """An input [tokens, features] in the shape that `taken` takes, with one leading dimension that is not
-        fixed; ValueError for a number of tokens that the fixed dimensions do not divide."""
+    def given(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The arrays among the arguments, in order, that `taken` turns into inputs [tokens, features], with
+        one leading dimension that is not fixed. Ids [tokens] are taken modulo the rows of their table.
+
+        ValueError for a number of tokens that the fixed dimensions do not divide.
+        """
+        return [
+            self._argument(
+                name,
+                np.stack([inputs[column] % rows for column, rows in self.ids[name].items()], axis=-1)
+                if name in self.ids
+                else inputs[name],
+            )
+            for name in _names(self.arguments)
+        ]
+
+    def _argument(self, name: str, rows: np.ndarray) -> np.ndarray:
         fixed = prod(self.only.values())
         count, rest = divmod(len(rows), fixed)
         if rest:
@@ -104,13 +139,18 @@ class Interface:
         return rows
 
     def renamed(self, names: Mapping[str, str]) -> "Interface":
-        """The interface of a design with other names."""
+        """The interface of a design with other names of inputs and outputs."""
+        names = {**{name: name for name in self.ids}, **names}
         return replace(
             self,
             arguments=_filled(self.arguments, names),
             results=_filled(self.results, names),
             leading={names[name]: rule for name, rule in self.leading.items()},
             trailing={names[name]: extents for name, extents in self.trailing.items()},
+            ids={
+                names[name]: {names[column]: rows for column, rows in columns.items()}
+                for name, columns in self.ids.items()
+            },
         )
 
     @property
@@ -121,15 +161,16 @@ class Interface:
         """A text that `from_json` turns back into an equal interface."""
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
-        joined = {"trailing": dict(self.trailing)} if self.trailing else {}
-        return json.dumps({**fields, **nests, **joined}) + "\n"
+        few = {"trailing": self.trailing, "ids": self.ids}  # which only some interfaces have
+        given = {name: dict(value) for name, value in few.items() if value}
+        return json.dumps({**fields, **nests, **given}) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Interface":
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            value = {"trailing": {}, **value}
+            value = {"trailing": {}, "ids": {}, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
             arguments=_untagged(stored.arguments, "interface.arguments"),
@@ -137,6 +178,7 @@ class Interface:
             leading=stored.leading,
             only=stored.only,
             trailing=stored.trailing,
+            ids=stored.ids,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -145,10 +187,17 @@ class Interface:
         if any(d < ALL for rule in stored.leading.values() for d in rule or ()):
             raise ValueError("interface.leading: expected dimensions, -1 or -2")
         inputs = set(_names(interface.arguments))
+        if not set(stored.ids) <= inputs or not all(map(len, stored.ids.values())):
+            raise ValueError("interface.ids: expected names of inputs, each with columns")
+        if any(rows < 1 for columns in stored.ids.values() for rows in columns.values()):
+            raise ValueError("interface.ids: expected numbers of rows")
         if not set(stored.trailing) <= inputs | set(stored.leading):
             raise ValueError("interface.trailing: expected names of inputs or results")
-        if any((not e and n in inputs) or any(d < 1 for d in e) for n, e in stored.trailing.items()):
+        floats = inputs - set(stored.ids)
+        if any((not e and n in floats) or any(d < 1 for d in e) for n, e in stored.trailing.items()):
             raise ValueError("interface.trailing: expected extents of 1 or more")
+        if any(prod(stored.trailing.get(n, (0,))) != len(columns) for n, columns in stored.ids.items()):
+            raise ValueError("interface.trailing: expected the columns of ids")
         if any(d < 0 or extent < 1 for d, extent in stored.only.items()):
             raise ValueError("interface.only: expected dimensions with their extents")
         return interface
@@ -157,6 +206,8 @@ class Interface:
         """Raise ValueError unless these are the inputs and outputs in the nests."""
         for what, nest, names in (("arguments", self.arguments, inputs), ("results", self.results, outputs)):
             nested, twice = list(_names(nest)), what == "results"  # a tensor may be returned twice
+            if not twice:
+                nested = [column for name in nested for column in self.ids.get(name, (name,))]
             if set(nested) != set(names) or (not twice and len(nested) != len(set(names))):
                 raise ValueError(
                     f"{INTERFACE}: its {what} are {', '.join(_names(nest)) or 'none'}; the design has "
@@ -173,6 +224,7 @@ class _Stored:
     leading: Mapping[str, tuple[int, ...] | None]
     only: Mapping[int, int]
     trailing: Mapping[str, tuple[int, ...]]
+    ids: Mapping[str, Mapping[str, int]]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

@@ -1,20 +1,22 @@
-"""The first networks of a lesson on their Verilog: bits of golden, near torch, in the module's own shapes."""
+"""Small networks on their Verilog: bits of golden, near torch, in the module's own shapes and nests."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import streamgen
 from streamgen.compiler.config import CompileConfig
+from tests.shared import networks_of_ids
 from tests.shared.first_networks import NETWORKS
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_rtl_is_golden(name: str, tmp_path: Path) -> None:
+def test_first_networks(name: str, tmp_path: Path) -> None:
     module, example = NETWORKS[name]()
     config = CompileConfig(name=name, max_tokens=4, channels=2, multipliers=64, weights="w8")
     accelerator = streamgen.compile(module, example, config)
@@ -30,4 +32,26 @@ def test_rtl_is_golden(name: str, tmp_path: Path) -> None:
     given = accelerator.random_inputs(4, seed=1)
     assert [array.shape[1:] for array in given] == [example.shape[1:]]
     assert again.run(*given).tobytes() == accelerator.golden(*given).tobytes()
+    again.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", networks_of_ids.NETWORKS)
+def test_networks_of_ids(name: str, tmp_path: Path) -> None:
+    make, arguments = networks_of_ids.NETWORKS[name]
+    torch.manual_seed(0)
+    module = make().eval()
+    config = CompileConfig(name=name, max_tokens=8, channels=2, multipliers=64, weights="w8")
+    accelerator = streamgen.compile(module, arguments(5), config)
+    again = streamgen.load(accelerator.write(tmp_path / name))
+    for tokens in (1, 7):
+        given = arguments(tokens)
+        with torch.no_grad():
+            wanted = pytree.tree_leaves(module(*given))
+        computed, exact = (pytree.tree_leaves(run(*given)) for run in (again.run, accelerator.golden))
+        for ours, bits, theirs in zip(computed, exact, wanted, strict=True):
+            assert ours.tobytes() == bits.tobytes()
+            assert ours.shape == tuple(theirs.shape)
+            assert np.abs(ours - theirs.numpy()).max() < 0.03 * max(1, theirs.abs().max())
     again.close()

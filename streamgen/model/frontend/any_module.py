@@ -6,14 +6,21 @@ from typing import Any
 
 import torch
 
-from streamgen.base.errors import GraphError
+from streamgen.base.errors import GraphError, UnsupportedOperationError
 from streamgen.model.frontend.decoder import import_decoder, traced_context
 from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.imported import Imported
+from streamgen.model.frontend.joined import is_ids
 from streamgen.model.frontend.module_kinds import require_readable
-from streamgen.model.frontend.own_decoder import import_own, import_without_example
+from streamgen.model.frontend.own_decoder import (
+    NoLanguageModel,
+    import_own,
+    import_without_example,
+    makes_logits,
+)
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface, leading_rule, require_plain
+from streamgen.model.operations import Attention
 
 CONTEXT = 2048  # positions of a module's own that names none, when nobody asks for a number
 
@@ -29,7 +36,8 @@ def import_any(
     either; further example inputs are its arguments after the ids. A language model that takes its cache is
     recognised by its four example inputs: ids and positions, int64 [1, T], and keys and values, each a list
     with one tensor [1, kv_heads, P, head_dim] per layer. Its context is P + T positions. For all other
-    modules, `example_inputs` and `longest` mean the same as for `import_structured`.
+    modules, `example_inputs` and `longest` mean the same as for `import_structured`; they may take ids, too,
+    if they make no logit for each id.
 
     Raises the errors of `import_decoder`, `import_own` and `import_structured`, and TypeError if example
     inputs are missing.
@@ -44,24 +52,58 @@ def import_any(
     if transformers is not None and isinstance(module, transformers.PreTrainedModel):
         return import_decoder(module, context=traced_context(module, context)), None
     if example_inputs is None:
-        graph = import_without_example(module, CONTEXT if context is None else context)
+        needed = (
+            "example_inputs are missing (--example-shape on the command line): one tensor for each input of "
+            "the module; only language models, which take ids alone, need none"
+        )
+        try:
+            graph = import_without_example(module, CONTEXT if context is None else context)
+        except NoLanguageModel as reason:
+            raise TypeError(f"{needed}. This module is none: {reason}") from None
         if graph is not None:
             return graph, None
-        raise TypeError(
-            "example_inputs are missing: one tensor for each input of the module; only language models, "
-            "which take ids alone, need none"
-        )
+        raise TypeError(needed)
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     if len(given) == 4 and isinstance(given[0], torch.Tensor) and isinstance(given[2], Sequence):
         return import_decoder(module, **_sizes(*given)), None  # type: ignore[arg-type]
-    if given and isinstance(given[0], torch.Tensor) and not given[0].is_floating_point():
+    if not given or not is_ids(given[0]):
+        imported = import_structured(module, given, longest=longest)
+        return imported.graph, _interface(imported)
+    try:
         return import_own(module, given[0], given[1:], CONTEXT if context is None else context), None
-    imported = import_structured(module, given, longest=longest)
-    return imported.graph, _interface(imported)
+    except (NoLanguageModel, UnsupportedOperationError) as reason:
+        imported = _of_ids(module, given, longest, reason)
+        return imported.graph, _interface(imported)
 
 
-def example_of(extents: Sequence[int]) -> torch.Tensor:
-    """An example input of a shape: random numbers, the same each time."""
+def _of_ids(module: torch.nn.Module, given: Sequence[Any], longest: int, reason: Exception) -> Imported:
+    """The import of a module that takes ids and is no language model, for a reason.
+
+    Raises the error that is the reason if the module is meant to be one: if it makes a logit for each id.
+    Raises the errors of `import_structured`.
+    """
+    try:
+        imported = import_structured(module, given, longest=longest)
+    except (UnsupportedOperationError, GraphError, ValueError) as error:
+        if isinstance(reason, UnsupportedOperationError) or makes_logits(module, given):
+            raise reason from None
+        message = f"{error}\nThe module is no language model either: {reason}"
+        if isinstance(error, UnsupportedOperationError):
+            raise UnsupportedOperationError(message, error.operations) from None
+        raise type(error)(message) from None
+    graph = imported.graph
+    rows = graph.vocabularies.values()
+    causal = any(isinstance(operation.op, Attention) and operation.op.causal for _, operation in graph.walk())
+    meant = causal or isinstance(reason, UnsupportedOperationError)
+    if meant and graph.mixes_tokens and any(graph.features(name) in rows for name in graph.outputs):
+        raise reason
+    return imported
+
+
+def example_of(extents: Sequence[int], *, ids: bool = False) -> torch.Tensor:
+    """An example input of a shape: random numbers, the same each time, or the ids 0."""
+    if ids:
+        return torch.zeros(*extents, dtype=torch.int64)
     return torch.randn(*extents, generator=torch.Generator().manual_seed(0))
 
 
@@ -86,6 +128,7 @@ def _interface(imported: Imported) -> Interface:
         leading=leading,
         only=imported.only,
         trailing=imported.trailing,
+        ids=imported.ids,
     )
 
 

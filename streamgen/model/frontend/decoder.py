@@ -29,7 +29,6 @@ from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.eager import EagerText, has_values
 from streamgen.model.frontend.importer import Importer
 from streamgen.model.frontend.layers import folded
-from streamgen.model.frontend.lookups import EMBEDDING
 from streamgen.model.frontend.missing_parts import DECISIONS, NO_CACHE, missing_parts, subject_of
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.frontend.moves import renamed
@@ -224,7 +223,6 @@ class _TextImporter(Importer):
     """Imports a program whose inputs are ids, positions, and the keys and values of earlier passes."""
 
     supported = SUPPORTED
-    calls = Importer.calls | EMBEDDING
 
     def __init__(
         self,

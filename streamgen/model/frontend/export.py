@@ -21,7 +21,7 @@ from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
 from streamgen.model.frontend.imported import Imported, Structure
 from streamgen.model.frontend.importer import Importer
-from streamgen.model.frontend.joined import WRAPPER, Joined, readings, with_trailing
+from streamgen.model.frontend.joined import WRAPPER, Joined, as_given, is_ids, readings
 from streamgen.model.frontend.module_kinds import changed_state, require_readable
 from streamgen.model.frontend.self_check import require_equal_module
 from streamgen.model.frontend.trace import Constants, export_program, plain_attention
@@ -35,6 +35,9 @@ PLAIN = (bool, int, str, type(None))  # types of arguments that are not tensors
 def import_module(module: torch.nn.Module, example_inputs: Any) -> LogicalGraph:
     """The graph of a module for inputs of these shapes; the leading dimensions of each input are its tokens:
     all but the last, or fewer if the module flattens the others to features.
+
+    Integers are ids, which choose rows of tables: all of their dimensions are tokens, or the last ones are
+    columns, each of which is an input of the graph.
 
     Attention is among the tokens of the last leading dimension, or of the one that the module chooses; the
     dimensions before it are separate sequences.
@@ -70,8 +73,11 @@ def import_structured(
             continue
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(f"example input {position} is {type(leaf).__name__}; a torch.Tensor is needed")
-        if not leaf.is_floating_point():
-            raise TypeError(f"example input {position} is {leaf.dtype}; it must be floating-point")
+        if leaf.is_complex() or leaf.dtype == torch.bool:
+            raise TypeError(
+                f"example input {position} is {leaf.dtype}; it must hold floats, or integers that choose "
+                "rows of a table"
+            )
         if not leaf.ndim or not leaf.numel():
             raise ValueError(f"example input {position} has shape {list(leaf.shape)}; it must hold tokens")
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
@@ -90,15 +96,16 @@ def _first_reading(
     """
     refused: list[UnsupportedOperationError] = []
     others: list[Imported] = []
-    for given, trailing in readings(leaves):
-        wrapped = Joined(module, trailing) if any(trailing) else module
+    for reading in readings(leaves, spec):
+        joins = any(extents is not None for extents in reading.trailing)
+        wrapped = Joined(module, reading) if joins else module
         try:
-            imported = _Counts(wrapped, given, spec, longest).imported()
+            imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
         except UnsupportedOperationError as error:
             refused.append(error)
             continue
-        require_equal_module(imported, wrapped, given, spec, longest)
-        placed = with_trailing(imported, trailing)
+        require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)
+        placed = as_given(imported, reading)
         if placed is not None:
             return placed
         others.append(imported)
@@ -295,8 +302,9 @@ class _Counts:
         """Run the module on the example inputs with these extents; return the inputs."""
         leaves = self._leaves(extents)
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        own = self.module.reading.rejoined(leaves) if isinstance(self.module, Joined) else leaves
         with plain_attention():
-            _run(self.module, args, kwargs, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+            _run(self.module, args, kwargs, [leaf for leaf in own if isinstance(leaf, torch.Tensor)])
         return leaves
 
     def _trace(self, extents: Mapping[int, int]) -> Imported:
@@ -342,7 +350,9 @@ def _run(module: torch.nn.Module, args: Any, kwargs: Any, tensors: Sequence[torc
         with torch.no_grad():
             module(*given[0], **given[1])
     except Exception as error:  # a module may raise anything, such as an AssertionError for too many tokens
-        raise _DoesNotRun(f"the module does not run on inputs of shape {shapes}: {error}") from error
+        outside = isinstance(error, IndexError) and any(map(is_ids, tensors))
+        reason = f"{error}; an id may be outside its table" if outside else str(error)
+        raise _DoesNotRun(f"the module does not run on inputs of shape {shapes}: {reason}") from error
 
 
 def _alike_for(tokens: int, longer: LogicalGraph, shorter: LogicalGraph) -> bool:

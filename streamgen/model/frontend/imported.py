@@ -46,7 +46,9 @@ class Imported:
 
     only: leading dimensions of the inputs that the module fixes, with their extents; the module does not run
     with other extents. trailing: by name of an input or a result, the extents that are joined to its
-    features; empty for a result without a dimension of features.
+    features; empty for ids without columns and for a result without a dimension of features. ids: by name of
+    an argument that holds ids, the inputs of the graph that take its columns, each with the number of rows
+    that its ids choose from.
     """
 
     graph: LogicalGraph
@@ -54,3 +56,4 @@ class Imported:
     results: Structure
     only: Mapping[int, int]
     trailing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

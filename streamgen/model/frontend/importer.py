@@ -84,7 +84,7 @@ JOINING = {aten.cat.default, aten.hstack.default}
 CONSTANT_PART = "it joins a constant to a value that is computed at run time"
 MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
 SUPPORTED = (
-    f"Linear and x @ W; {TITLES}; +, - and * of two tensors of one shape, or of one "
+    f"Linear and x @ W; embeddings of ids; {TITLES}; +, - and * of two tensors of one shape, or of one "
     "with a scalar or a parameter of shape [features], / by these; negation, squares and absolute values; "
     "clamps, LeakyReLU, PReLU, GLU and other activations of torch.nn; LayerNorm, RMSNorm, softmax and "
     "log-softmax of the last dimension; GroupNorm, and BatchNorm in eval mode, of [tokens, channels]; "
@@ -145,7 +145,7 @@ class Importer:
         if not draft.constants.placeholder(node):
             name, features = draft.name(node.name), shape(node)[-1]
             draft.lines(node, name, draft.elements.tokens, features)
-            self.inputs.append(Input(name, features))
+            self.inputs.append(Input(name, features, "ids" if lookups.is_ids(node) else "real"))
 
     def _outputs(self, node: Node) -> list[str | None]:
         results: list[str | None] = []
@@ -156,6 +156,8 @@ class Importer:
             if not self.draft.knows(result):
                 raise GraphError(f"output {position} of the module does not depend on its inputs")
             try:
+                if lookups.is_ids(result):
+                    raise Unsupported(f"the module returns {result.meta['val'].dtype}; outputs hold floats")
                 name = self.draft.form(node, result, self._rows)
             except Unsupported as reason:
                 self._note(getattr(reason, "node", result), str(reason))
@@ -197,10 +199,11 @@ class Importer:
                 draft.constants.fold(node)
             elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
                 draft.tables.add(node)
-            elif target in self.calls:
-                self.calls[target](draft, node)
             elif target in MOVED:
                 self._move(node)
+            elif target in self.calls:
+                lookups.require_lookup(draft, node)
+                self.calls[target](draft, node)
             elif outside:
                 add_outside(draft, node)
             elif "fake_quant" in str(target):

@@ -3,11 +3,15 @@
 All dimensions but the last are usually tokens. A module that flattens images, such as [B, 1, 28, 28] to 784
 features, needs fewer of them: its inputs are read as rows of joined features, which `Joined` gives back
 to the module in their own shape.
+
+Integers are ids. Either all dimensions of theirs are tokens, or the last ones are columns, such as categories
+[B, 3]. Each column is an input by itself, [tokens, 1].
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -15,66 +19,100 @@ import torch
 from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import GraphError
-from streamgen.model.frontend.imported import Imported
+from streamgen.model.frontend.imported import Imported, Structure
 from streamgen.model.nests import leading_rule
 
 WRAPPER = "inner"  # attribute of Joined
+MOST_COLUMNS = 64  # of ids that become an input each
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Example arguments, with the last dimensions of their tensors joined.
+
+    own: their nest. given: leaves and nest as the importer takes them, with a tuple of columns in the place
+    of ids that have several. trailing: for each leaf of `own`, the extents that are joined; None for a leaf
+    that stays as it is.
+    """
+
+    own: pytree.TreeSpec
+    leaves: Sequence[Any]
+    spec: pytree.TreeSpec
+    trailing: Sequence[tuple[int, ...] | None]
+    columns: Sequence[int]
+
+    @classmethod
+    def of(cls, leaves: Sequence[Any], own: pytree.TreeSpec, tokens: Sequence[int | None]) -> "Reading":
+        """tokens: for each leaf, how many of its dimensions are tokens; None for a leaf that is no tensor."""
+        trailing: list[tuple[int, ...] | None] = []
+        given: list[Any] = []
+        for leaf, count in zip(leaves, tokens, strict=True):
+            joined = count is not None and (is_ids(leaf) or leaf.ndim > count + 1)
+            trailing.append(tuple(leaf.shape[count:]) if joined else None)
+            rows = leaf.reshape(*leaf.shape[:count], prod(leaf.shape[count:])) if joined else leaf
+            columns = rows.split(1, dim=-1) if joined and is_ids(leaf) else [rows]
+            given.append(columns[0] if len(columns) == 1 else tuple(columns))
+        counts = [len(value) if isinstance(value, tuple) else 1 for value in given]
+        flat, spec = pytree.tree_flatten(pytree.tree_unflatten(given, own))
+        return cls(own, flat, spec, trailing, counts)
+
+    def rejoined(self, leaves: Sequence[Any]) -> list[Any]:
+        """The leaves of `own` from those that the importer takes."""
+        rest = iter(leaves)
+        pieces = [list(islice(rest, count)) for count in self.columns]
+        return [
+            some[0] if extents is None else torch.cat(some, -1).reshape(*some[0].shape[:-1], *extents)
+            for some, extents in zip(pieces, self.trailing, strict=True)
+        ]
 
 
 class Joined(torch.nn.Module):
-    """A module whose inputs come with their last dimensions joined.
+    """A module whose inputs come as a reading has them."""
 
-    trailing: of each leaf of the arguments, the extents that are joined; None for a leaf that is no tensor.
-    """
-
-    def __init__(self, module: torch.nn.Module, trailing: Sequence[tuple[int, ...] | None]) -> None:
+    def __init__(self, module: torch.nn.Module, reading: Reading) -> None:
         super().__init__()
         setattr(self, WRAPPER, module)
-        self.training = module.training
+        self.reading, self.training = reading, module.training
 
         @wraps(module.forward)  # whose parameters name the inputs
         def forward(*args: Any, **keywords: Any) -> Any:
-            leaves, spec = pytree.tree_flatten((args, keywords))
-            own = [
-                leaf if extents is None else leaf.unflatten(-1, extents)
-                for leaf, extents in zip(leaves, trailing, strict=True)
-            ]
-            args, keywords = pytree.tree_unflatten(own, spec)
+            own = reading.rejoined(pytree.tree_leaves((args, keywords)))
+            args, keywords = pytree.tree_unflatten(own, reading.own)
             return module(*args, **keywords)
 
         self.forward = forward
 
 
-def readings(leaves: Sequence[Any]) -> Iterator[tuple[list[Any], list[tuple[int, ...] | None]]]:
-    """The example arguments in each reading, and the extents that it joins; None for a leaf that it leaves as
-    it is.
+def is_ids(leaf: Any) -> bool:
+    """Whether a leaf is a tensor of integers."""
+    return isinstance(leaf, torch.Tensor) and not (leaf.is_floating_point() or leaf.is_complex())
 
-    First all dimensions but the last are tokens, if the inputs then hold equal numbers of tokens. Then fewer
-    and fewer leading dimensions are tokens.
+
+def readings(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Iterator[Reading]:
+    """The readings of example arguments.
+
+    First all dimensions of ids and all but the last of others are tokens, if the inputs then hold equal
+    numbers of tokens. Then fewer and fewer leading dimensions are tokens.
     """
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if len({tensor.shape[:-1].numel() for tensor in tensors}) == 1:
-        yield list(leaves), [None] * len(leaves)
-    for tokens in range(max(tensor.ndim for tensor in tensors) - 2, 0, -1):
-        if any(tensor.ndim <= tokens for tensor in tensors) or len({t.shape[:tokens] for t in tensors}) > 1:
+    ranks = [leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+    tensors = [(leaf, rank) for leaf, rank in zip(leaves, ranks, strict=True) if rank is not None]
+    if len({prod(leaf.shape[:rank]) for leaf, rank in tensors}) == 1:
+        yield Reading.of(leaves, spec, ranks)
+    for tokens in range(max(rank for _, rank in tensors), 0, -1):
+        if any(rank < tokens for _, rank in tensors) or all(rank == tokens for _, rank in tensors):
             continue
-        trailing = [
-            tuple(leaf.shape[tokens:]) if isinstance(leaf, torch.Tensor) and leaf.ndim > tokens + 1 else None
-            for leaf in leaves
-        ]
-        joined = [
-            leaf if extents is None else leaf.reshape(*leaf.shape[:tokens], prod(extents))
-            for leaf, extents in zip(leaves, trailing, strict=True)
-        ]
-        yield joined, trailing
+        columns = [prod(leaf.shape[tokens:]) for leaf, _ in tensors if is_ids(leaf)]
+        if len({leaf.shape[:tokens] for leaf, _ in tensors}) == 1 and max(columns, default=0) <= MOST_COLUMNS:
+            yield Reading.of(leaves, spec, [None if rank is None else tokens for rank in ranks])
 
 
-def with_trailing(imported: Imported, trailing: Sequence[tuple[int, ...] | None]) -> Imported | None:
-    """The import with the extents that are joined in its inputs and results. None if the leading dimensions
-    of a result are not those of the inputs."""
+def as_given(imported: Imported, reading: Reading) -> Imported | None:
+    """The import with the arguments of a module in their own nest, and with the extents that are joined in
+    them and in the results. None if the leading dimensions of a result are not those of the inputs."""
+    imported = _in_own_nest(imported, reading)
     joined = {
         name: extents
-        for name, extents in zip(imported.arguments.names, trailing, strict=True)
+        for name, extents in zip(imported.arguments.names, reading.trailing, strict=True)
         if name is not None and extents is not None
     }
     lead = next(shape[:-1] for shape in imported.arguments.shapes if shape is not None)
@@ -89,6 +127,29 @@ def with_trailing(imported: Imported, trailing: Sequence[tuple[int, ...] | None]
             joined[name] = shape[tokens:]
             shapes[position] = (*shape[:tokens], prod(shape[tokens:]))
     return replace(imported, results=replace(imported.results, shapes=tuple(shapes)), trailing=joined)
+
+
+def _in_own_nest(imported: Imported, reading: Reading) -> Imported:
+    """The import with ids by the names of their arguments."""
+    names: list[str | None] = []
+    shapes: list[tuple[int, ...] | None] = []
+    ids: dict[str, dict[str, int]] = {}
+    inputs = iter(zip(imported.arguments.names, imported.arguments.shapes, strict=True))
+    known, taken = imported.graph.vocabularies, set(imported.arguments.names)
+    for columns in (list(islice(inputs, count)) for count in reading.columns):
+        name, shape = columns[0]
+        rows = {column: known[column] for column, _ in columns if column is not None and column in known}
+        if name is not None and shape is not None and len(columns) > 1:
+            name, shape = name.removesuffix("_0"), (*shape[:-1], len(columns))
+            while name in taken:
+                name += "_"
+            taken.add(name)
+        if name is not None and rows:
+            ids[name] = rows
+        names.append(name)
+        shapes.append(shape)
+    arguments = Structure(reading.own, tuple(names), tuple(shapes))
+    return replace(imported, arguments=arguments, ids=ids)
 
 
 def _leading(shape: Sequence[int], lead: Sequence[int]) -> int | None:

@@ -18,10 +18,12 @@ def embedding(draft: Draft, node: Node) -> None:
 def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     if draft.knows(table) or table in draft.tables:
         raise Unsupported("its table is computed at run time")
-    rows, columns = draft.form(node, ids, lambda c: draft.elements.lines(c.reshape(-1, 1)))
+    order, columns = draft.form(node, ids, draft.elements.spread)
     op = Embedding(draft.constants.array(node, table))
-    name = draft.add(node, "embedding", op, draft.value(node, columns))
-    draft.lines(node, name, rows, op.extents[1])
+    features = op.extents[1]
+    rows = [draft.add(node, "embedding", op, draft.value(node, column)) for column in columns.split(1)]
+    places = order[:, :, None] * features + torch.arange(features)
+    draft.spread(node, [(name, features) for name in rows], places.flatten(1))
 
 
 def _rows(draft: Draft, node: Node) -> None:
@@ -66,6 +68,20 @@ def _written(draft: Draft, node: Node) -> None:
     draft.keep(node, function(contents, *places, taken))
 
 
+def require_lookup(draft: Draft, node: Node) -> None:
+    """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
+    if node.target not in OF_IDS and any(draft.knows(n) and is_ids(n) for n in node.all_input_nodes):
+        raise Unsupported("ids can be looked up in an embedding, and nothing else")
+
+
+def is_ids(node: Node) -> bool:
+    """Whether a tensor holds integers."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return False
+    return not (value.is_floating_point() or value.is_complex())
+
+
 def _nodes(arguments: Any) -> list[Node]:
     nodes: list[Node] = []
     torch.fx.node.map_arg(arguments, nodes.append)
@@ -73,7 +89,8 @@ def _nodes(arguments: Any) -> list[Node]:
 
 
 CALLS = {
+    aten.embedding.default: embedding,
     **dict.fromkeys([aten.index.Tensor, aten.index_select.default], _indexed),
     **dict.fromkeys([aten.index_put_.default, aten.index_copy_.default, aten.copy_.default], _written),
 }
-EMBEDDING = {aten.embedding.default: embedding}
+OF_IDS = frozenset(CALLS)

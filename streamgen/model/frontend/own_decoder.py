@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
-from streamgen.model.frontend import lookups
 from streamgen.model.frontend.counted_tables import CountedTables, LongProgram
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.eager import EagerWhole, called
@@ -28,7 +27,6 @@ from streamgen.model.frontend.extents import decisions, one_token, unseen, untri
 from streamgen.model.frontend.importer import MOVED, Importer
 from streamgen.model.frontend.in_place import is_in_place, memory
 from streamgen.model.frontend.layers import folded
-from streamgen.model.frontend.lookups import EMBEDDING
 from streamgen.model.frontend.module_kinds import kept_buffers, unchanged
 from streamgen.model.frontend.plain_calls import plain_calls
 from streamgen.model.frontend.quiet import quiet
@@ -66,7 +64,9 @@ class TextCall:
         """As in an example; ValueError unless it is one text."""
         long = [d for d, extent in enumerate(ids.shape) if extent > 1]
         if not ids.ndim or not ids.numel() or len(long) > 1:
-            raise ValueError(f"ids have shape {list(ids.shape)}; one text is needed: [1, T], [T] or [T, 1]")
+            raise NoLanguageModel(
+                f"ids have shape {list(ids.shape)}; one text is needed: [1, T], [T] or [T, 1]"
+            )
         tokens = long[-1] if long else ids.ndim - 1
         taken = tuple(_argument(value, ids.shape[tokens]) for value in others)
         return cls((tokens, ids.ndim - 1 - tokens), ids.dtype, taken)
@@ -99,15 +99,20 @@ def _argument(value: Any, tokens: int) -> Any:
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
     if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"an argument after the ids is {type(value).__name__}; numbers and positions are allowed"
+        raise NoLanguageModel(
+            f"an argument after the ids is {type(value).__name__}; it must be a number, or the positions"
         )
     if value.is_floating_point() or not torch.equal(
         value.reshape(-1), torch.arange(tokens, dtype=value.dtype)
     ):
-        raise ValueError(
+        raise NoLanguageModel(
             f"an argument after the ids is a tensor {list(value.shape)} of {value.dtype}; only positions of "
             f"the ids are allowed there, 0 to {tokens - 1}"
+        )
+    if tokens == 1:
+        raise NoLanguageModel(
+            f"an argument after the ids is a tensor {list(value.shape)} that holds 0; an example with more "
+            "ids tells whether it is a position"
         )
     return Positions(value.ndim - 1, value.dtype)
 
@@ -123,7 +128,11 @@ class _OnIds(torch.nn.Module):
         return logits_of(self.model(ids, *self.call.arguments(ids.numel())))
 
 
-class UnclearLogits(TypeError):  # noqa: N818 - callers see a TypeError
+class NoLanguageModel(ValueError):  # noqa: N818 - callers see a ValueError
+    """Arguments or results that are not those of a language model."""
+
+
+class UnclearLogits(NoLanguageModel, TypeError):  # noqa: N818 - callers see a TypeError
     """Results of a module among which no logits are found."""
 
 
@@ -188,7 +197,7 @@ def import_without_example(module: torch.nn.Module, context: int) -> LogicalGrap
         call, seen = TextCall.of(ids, ()), _Embeddings()
         with seen:
             reason = _refused(_OnIds(module, call), call, TOKENS)
-        if reason or not seen.count:
+        if reason or not seen.rows:
             continue
         try:
             return import_own(module, ids, (), context)
@@ -199,15 +208,25 @@ def import_without_example(module: torch.nn.Module, context: int) -> LogicalGrap
     return None
 
 
+def makes_logits(module: torch.nn.Module, arguments: Sequence[Any]) -> bool:
+    """Whether a result of a module has as many features as one of its tables of embeddings has rows."""
+    seen = _Embeddings()
+    with seen:
+        results, _ = _ran(module, *arguments)
+    leaves = pytree.tree_leaves(results)
+    return any(leaf.shape[-1] in seen.rows for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim)
+
+
 class _Embeddings(TorchDispatchMode):
-    """Counts the calls that look rows up."""
+    """Notes the rows of each table that is looked up."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
+        self.rows: list[int] = []
 
     def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += call == aten.embedding.default
+        if call == aten.embedding.default:
+            self.rows.append(args[0].shape[0])
         return call(*args, **(kwargs or {}))
 
 
@@ -228,15 +247,20 @@ def _most_tokens(wrapped: _OnIds, call: TextCall, wanted: int) -> int:
 
 def _refused(wrapped: _OnIds, call: TextCall, tokens: int) -> str:
     """What a module says against so many tokens; empty when it runs with them."""
+    _, error = _ran(wrapped, call.ids(torch.zeros(tokens, dtype=torch.int64)))
+    if isinstance(error, UnclearLogits):
+        raise error
+    return "" if error is None else first_line(error)
+
+
+def _ran(module: torch.nn.Module, *arguments: Any) -> tuple[Any, Exception | None]:
+    """The results of a module on tensors without contents, or the error that it raises."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        with quiet(), plain_attention(), plain_calls(), unchanged(wrapped), torch.no_grad(), fake:
-            wrapped(call.ids(torch.zeros(tokens, dtype=torch.int64)))
-    except UnclearLogits:
-        raise
+        with quiet(), plain_attention(), plain_calls(), unchanged(module), torch.no_grad(), fake:
+            return module(*arguments), None
     except Exception as error:  # noqa: BLE001 - a module may raise anything
-        return first_line(error)
-    return ""
+        return None, error
 
 
 def _lengths(wrapped: _OnIds, call: TextCall, graph: LogicalGraph) -> list[int]:
@@ -277,9 +301,6 @@ def _traced(wrapped: _OnIds, call: TextCall, context: int) -> "_OwnImporter":
 class _OwnImporter(Importer):
     """A program whose input are ids and whose output are logits."""
 
-    calls = Importer.calls | EMBEDDING
-    of_ids = EMBEDDING.keys() | lookups.CALLS.keys()
-
     def __init__(self, program: torch.export.ExportedProgram, draft: Draft, tables: CountedTables) -> None:
         super().__init__(program, draft)
         self.tables = tables
@@ -293,7 +314,7 @@ class _OwnImporter(Importer):
         for operation in self.draft.operations:
             rows = operation.op.vocabulary
             if rows is not None and rows != features:
-                raise ValueError(
+                raise NoLanguageModel(
                     f"the module makes {features} logits and {rows} ids have an embedding; a language model "
                     "makes a logit for each id"
                 )
@@ -319,8 +340,6 @@ class _OwnImporter(Importer):
             moves = node.target in MOVED
             try:
                 self.tables.require_alike(node, moves=moves)
-                if not (moves or node.target in self.of_ids) and _is_integer(values):
-                    raise Unsupported("ids can be looked up in an embedding, and nothing else")
             except Unsupported as reason:
                 self.failed.add(node)
                 return self._note(node, str(reason))
@@ -385,7 +404,7 @@ class _OwnImporter(Importer):
             raise UnsupportedOperationError(
                 "the module is no language model: a token depends on later tokens in "
                 f"{problems[0]}. Give its attention a causal mask; if tokens are the first dimension of the "
-                "module, give ids [T, 1] as its example",
+                "module, give ids [T, 1] as its example; if it is an encoder, give ids of two texts, [2, T]",
                 problems,
             )
         return cached
@@ -406,11 +425,6 @@ def _states(program: torch.export.ExportedProgram) -> set[int]:
                 written.add(memory(node.args[0]))
     buffers = (node for node in program.graph.nodes if specs.get(node.name) in BUFFERS)
     return {memory(node) for node in buffers} & written
-
-
-def _is_integer(nodes: Sequence[Node]) -> bool:
-    kinds = [node.meta["val"].dtype for node in nodes]
-    return any(not (kind.is_floating_point or kind.is_complex) for kind in kinds)
 
 
 def _looks_ahead(operation: Operation) -> str:

@@ -179,6 +179,7 @@ class _Both:
     ) -> None:
         self.found, self.module, self.leaves, self.spec = found, module, leaves, spec
         self.floats = floats_of(module)
+        self.rows = found.graph.vocabularies
         self.leads = {leaf.shape[:-1] for leaf in leaves if isinstance(leaf, torch.Tensor)}
 
     def passes(
@@ -208,10 +209,13 @@ class _Both:
         """The example with random numbers, the same in each call."""
         generator = torch.Generator().manual_seed(1)
         taken = []
-        for leaf in self.leaves:
+        for name, leaf in zip(self.found.arguments.names, self.leaves, strict=True):
             if isinstance(leaf, torch.Tensor):
-                shape = [extents.get(d, n) for d, n in enumerate(leaf.shape[:-1])]
-                leaf = torch.randn(*shape, leaf.shape[-1], generator=generator).to(leaf.dtype)
+                shape = [*(extents.get(d, n) for d, n in enumerate(leaf.shape[:-1])), leaf.shape[-1]]
+                if name is not None and name in self.rows:
+                    leaf = torch.randint(self.rows[name], shape, generator=generator).to(leaf.dtype)
+                else:
+                    leaf = torch.randn(shape, generator=generator).to(leaf.dtype)
             taken.append(leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype in HALVES else leaf)
         return taken
 
@@ -229,7 +233,10 @@ class _Both:
         sequences, tokens = self._sequences(shapes[0][:-1])
         graph = self.found.graph
         rows = {
-            name: tensor.double().numpy().reshape(sequences, tokens, -1) for name, tensor in given.items()
+            name: tensor.numpy().reshape(sequences, tokens)
+            if name in self.rows
+            else tensor.double().numpy().reshape(sequences, tokens, -1)
+            for name, tensor in given.items()
         }
         passes = [interpreter({name: x[i] for name, x in rows.items()})[0] for i in range(sequences)]
         return ComparedPass(

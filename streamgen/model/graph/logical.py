@@ -314,6 +314,17 @@ class LogicalGraph:
                 add(name, shape)
         return shapes
 
+    @cached_property
+    def vocabularies(self) -> Mapping[str, int]:
+        """By name of an input that is ids: the number of rows of the smallest table that it looks up."""
+        rows: dict[str, int] = {}
+        names = {value.name for value in self.inputs if value.kind == "ids"}
+        for operation in self.operations:
+            for name in names.intersection(operation.inputs):
+                if (size := operation.op.vocabulary) is not None:
+                    rows[name] = min(size, rows.get(name, size))
+        return rows
+
     def features(self, name: str) -> int:
         """The number of elements of a row of a value."""
         return self.shapes[name].features

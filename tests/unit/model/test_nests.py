@@ -61,11 +61,11 @@ def test_extents_that_a_module_fixes() -> None:
     assert found.rebuilt({"y": values(5, 7)}, (values(5, 1, 4),)).shape == (5, 1, 7)
     with pytest.raises(ValueError, match="the module fixes dimension 1 at 1"):
         found.taken((values(5, 2, 4),))
-    assert found.given("x", values(5, 4)).shape == (5, 1, 4)
+    assert found.given({"x": values(5, 4)})[0].shape == (5, 1, 4)
     pairs = Interface(arguments=("x",), results="y", leading={"y": None}, only={0: 2})
-    assert pairs.given("x", values(6, 4)).shape == (2, 3, 4)
+    assert pairs.given({"x": values(6, 4)})[0].shape == (2, 3, 4)
     with pytest.raises(ValueError, match="tokens is 5; the module takes multiples of 2"):
-        pairs.given("x", values(5, 4))
+        pairs.given({"x": values(5, 4)})
 
 
 def test_features_of_several_dimensions() -> None:
@@ -79,7 +79,7 @@ def test_features_of_several_dimensions() -> None:
     )
     assert Interface.from_json(found.to_json()) == found
     np.testing.assert_array_equal(found.taken((images,))["x"], images.reshape(5, 12))
-    assert found.given("x", rows).shape == images.shape
+    assert found.given({"x": rows})[0].shape == images.shape
     y, z = found.rebuilt({"y": rows, "z": values(5, 1)}, (images,))
     assert y.shape == (5, 6, 2) and z.shape == (5,)
     renamed = found.renamed({"x": "a", "y": "b", "z": "c"})

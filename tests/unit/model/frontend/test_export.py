@@ -310,7 +310,7 @@ def test_all_unsupported_operations_in_one_error() -> None:
             ),
         )
     ]
-    assert last.startswith(f"Supported: Linear and x @ W; {TITLES}; ")
+    assert last.startswith(f"Supported: Linear and x @ W; embeddings of ids; {TITLES}; ")
 
 
 @pytest.mark.parametrize(
@@ -400,9 +400,9 @@ def test_no_accelerator(function, inputs: int, error: type[Exception], message: 
         ),
         (
             nn.Linear(8, 4),
-            (torch.ones(2, 8).int(),),
+            (torch.ones(2, 8).bool(),),
             TypeError,
-            "example input 0 is torch.int32; it must be ",
+            "example input 0 is torch.bool; it must hold ",
         ),
         (
             torch.relu,

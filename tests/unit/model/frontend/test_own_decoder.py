@@ -161,7 +161,7 @@ def test_ending(ending: Any) -> None:
             "in the order of the ids",
         ),
         (Tiny(ending=lambda self, x: (self.head(x), x)), TypeError, "returns 2 tensors"),
-        (Tiny(ending=lambda self, x: x), ValueError, "16 logits and 11 ids"),
+        (Tiny(ending=lambda self, x: x), UnsupportedOperationError, "16 logits and 11 ids"),
         (Tiny(beginning=lambda ids: ids + 20), UnsupportedOperationError, "ids can be looked up"),
         (Tiny(mask=lambda t: torch.ones(6, 6).tril().bool()), ValueError, "does not run on 5 ids"),
     ],
@@ -275,7 +275,7 @@ def test_a_cache_without_a_mask() -> None:
         ((torch.zeros(0, dtype=torch.int64),), ValueError, "ids have shape [0]; one text is needed"),
         ((torch.zeros(1, 6, dtype=torch.int64), torch.ones(6)), ValueError, "only positions of the ids"),
         ((torch.zeros(1, 6, dtype=torch.int64), torch.arange(1, 7)), ValueError, "only positions of the ids"),
-        ((torch.zeros(1, 6, dtype=torch.int64), [1]), TypeError, "an argument after the ids is list"),
+        ((torch.zeros(1, 6, dtype=torch.int64), [1]), ValueError, "an argument after the ids is list"),
     ],
 )
 def test_examples_that_are_no_text(arguments: Any, error: type[Exception], message: str) -> None:

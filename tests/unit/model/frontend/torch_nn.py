@@ -105,11 +105,12 @@ EXAMPLES: dict[str, Example] = {
     "Dropout2d": Example(make=nn.Dropout2d, shapes=[(2, 3, 4, 4)], note=EVAL),
     "Dropout3d": Example(make=nn.Dropout3d, shapes=[(2, 3, 4, 4, 4)], note=EVAL),
     "ELU": Example(make=lambda: nn.ELU(0.5)),
+    "Embedding": Example(make=lambda: nn.Embedding(4, 8, padding_idx=0), shapes=[(2, 3)], ids=True),
     "EmbeddingBag": Example(
         make=lambda: nn.EmbeddingBag(4, 8),
         shapes=[(2, 3)],
         ids=True,
-        refused="ids can be looked up in an embedding, and nothing else",
+        refused="aten.embedding_bag",
     ),
     "FeatureAlphaDropout": Example(make=nn.FeatureAlphaDropout, shapes=[(2, 3, 4, 4)], note=EVAL),
     "Flatten": Example(make=nn.Flatten, shapes=[(3, 1, 4, 5)]),
@@ -231,7 +232,7 @@ class _OfItself(nn.Module):
 
 def classes() -> list[str]:
     """The names of the classes of torch.nn that this file is about; lazy ones become others of the list.
-    Container, DataParallel and Module compute nothing themselves; Embedding belongs to language models."""
+    Container, DataParallel and Module compute nothing themselves."""
     found = []
     for name in dir(nn):
         kind = getattr(nn, name)
@@ -239,7 +240,7 @@ def classes() -> list[str]:
             continue
         if kind.__module__.split(".")[-1] in LEFT_OUT or name.startswith("Lazy"):
             continue
-        if name not in ("Container", "DataParallel", "Embedding", "Module"):
+        if name not in ("Container", "DataParallel", "Module"):
             found.append(name)
     return found
 

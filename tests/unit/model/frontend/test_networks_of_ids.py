@@ -1,0 +1,169 @@
+"""Ids as inputs of modules that are no language models."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend.any_module import example_of, import_any
+from streamgen.model.graph.interpret import reference
+from streamgen.model.nests import Interface
+from tests.shared.networks_of_ids import NETWORKS, Categories, Category, Encoder, OneTable, ids
+
+
+def arrays(given: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, lambda t: t.numpy(), given)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_reference_is_eager(name: str) -> None:
+    make, arguments = NETWORKS[name]
+    module = make().eval()
+    graph, interface = import_any(module, arguments(5))
+    assert interface is not None and Interface.from_json(interface.to_json()) == interface
+    for tokens in (1, 2, 7):
+        given = arguments(tokens)
+        taken = interface.taken(arrays(given))
+        sequences = max((a.shape[0] for a in taken.values() if "encoder" in name), default=1)
+        rows = {
+            value.name: taken[value.name].reshape(sequences, -1, *[value.features] * (value.kind == "real"))
+            for value in graph.inputs
+        }
+        passes = [reference(graph)({n: r[i] for n, r in rows.items()})[0] for i in range(sequences)]
+        results = {n: np.concatenate([p[n] for p in passes]) for n in graph.outputs}
+        with torch.no_grad():
+            wanted = module(*given)
+        rebuilt = interface.rebuilt(results, arrays(given))
+        for ours, theirs in zip(pytree.tree_leaves(rebuilt), pytree.tree_leaves(wanted), strict=True):
+            assert ours.shape == tuple(theirs.shape)
+            np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-5)
+
+
+def test_columns_are_inputs() -> None:
+    graph, interface = import_any(Categories().eval(), (ids(4, 5, 3), torch.randn(5, 5)))
+    assert [value.name for value in graph.inputs] == ["kinds_0", "kinds_1", "kinds_2", "numbers"]
+    assert interface is not None
+    assert interface.ids == {"kinds": {"kinds_0": 4, "kinds_1": 5, "kinds_2": 9}}
+    interface.require_names(["kinds_0", "kinds_1", "kinds_2", "numbers"], graph.outputs)
+    renamed = interface.renamed(
+        {**{f"kinds_{i}": f"k{i}" for i in range(3)}, "numbers": "n", graph.outputs[0]: "y"}
+    )
+    assert renamed.ids == {"kinds": {"k0": 4, "k1": 5, "k2": 9}}
+    large = {f"kinds_{i}": np.array([2**31, 3, 8]) for i in range(3)}
+    kinds, numbers = interface.given({**large, "numbers": np.zeros((3, 5))})
+    assert kinds.shape == (3, 3) and numbers.shape == (3, 5)
+    assert (kinds < [4, 5, 9]).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (np.array([[0, 0, 0], [3, 5, 0]]), ValueError, "'kinds' holds 5 in column 1; ids are 0 to 4 there"),
+        (np.array([[-1, 0, 0]]), ValueError, "'kinds' holds -1 in column 0; ids are 0 to 3 there"),
+        (np.zeros((2, 3)), TypeError, "'kinds' takes ids, which are integers; numpy's float64 is given"),
+        (np.zeros((2, 3), bool), TypeError, "'kinds' takes ids, which are integers; numpy's bool is given"),
+        (np.zeros((2, 4), int), ValueError, "its last dimensions must be (3,)"),
+    ],
+)
+def test_wrong_ids(given: np.ndarray, error: type[Exception], message: str) -> None:
+    _, interface = import_any(Categories().eval(), (ids(4, 5, 3), torch.randn(5, 5)))
+    assert interface is not None
+    with pytest.raises(error, match=re.escape(message)):
+        interface.taken((given, np.zeros((len(given), 5), np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nothing": {"kinds": 4}}, "ids: expected names of inputs, each with columns"),
+        ({"kinds": {}}, "ids: expected names of inputs, each with columns"),
+        ({"kinds": {"kinds_0": 0, "kinds_1": 5, "kinds_2": 9}}, "ids: expected numbers of rows"),
+        ({"kinds": {"kinds_0": 4}}, "trailing: expected the columns of ids"),
+    ],
+)
+def test_wrong_files(change: Any, message: str) -> None:
+    _, interface = import_any(Categories().eval(), (ids(4, 5, 3), torch.randn(5, 5)))
+    assert interface is not None
+    text = interface.to_json().replace('{"kinds": {"kinds_0": 4, "kinds_1": 5, "kinds_2": 9}}', str(change))
+    with pytest.raises(ValueError, match=message):
+        Interface.from_json(text.replace("'", '"'))
+
+
+class Offsets(OneTable):
+    def forward(self, kinds: torch.Tensor) -> torch.Tensor:
+        return super().forward(kinds + torch.tensor([0, 3, 6]))
+
+
+class Numbers(Category):
+    def forward(self, kind: torch.Tensor) -> torch.Tensor:
+        return super().forward(kind) * kind.float()[..., None]
+
+
+class Returned(Category):
+    def forward(self, kind: torch.Tensor) -> Any:
+        return super().forward(kind), kind
+
+
+class Tags(Encoder):
+    """A score for each word."""
+
+    def __init__(self) -> None:
+        super().__init__(20)
+
+    def forward(self, words: torch.Tensor) -> Any:  # type: ignore[override]
+        return super().forward({"words": words})["tags"]
+
+
+def test_an_encoder_that_makes_a_score_for_each_word() -> None:
+    """For one text it may be meant as a language model, which must be causal."""
+    with pytest.raises(UnsupportedOperationError, match=re.escape("an encoder, give ids of two texts")):
+        import_any(Tags().eval(), ids(20, 1, 6))
+    _, interface = import_any(Tags().eval(), ids(20, 2, 6))
+    assert interface is not None and interface.ids == {"words": {"words": 20}}
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "error", "message"),
+    [
+        (Offsets(), ids(3, 5, 3), UnsupportedOperationError, "ids can be looked up in an embedding"),
+        (Numbers(), ids(7, 5), UnsupportedOperationError, "it casts integers to torch.float32"),
+        (Returned(), ids(7, 5), UnsupportedOperationError, "returns torch.int64; outputs hold floats"),
+        (
+            Category(),
+            ids(9, 2, 5),
+            ValueError,
+            "of shape [2, 5]: index out of range in self; an id may",
+        ),
+        (Category(), ids(7, 0, 5), ValueError, "example input 0 has shape [0, 5]; it must hold tokens"),
+        (Category(), None, TypeError, "This module is none: the module makes 3 logits and 7 ids"),
+        (nn.Linear(8, 4), torch.ones(2, 8).bool(), TypeError, "example input 0 is torch.bool"),
+        (nn.Linear(8, 4), torch.ones(2, 8).cfloat(), TypeError, "example input 0 is torch.complex64"),
+    ],
+)
+def test_refused(module: nn.Module, given: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        import_any(module.eval(), given)
+
+
+def test_a_token_that_may_be_a_position_or_a_type() -> None:
+    """A single 0 behind a single id says nothing; the module is read as it is."""
+
+    class Typed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.types, self.out = nn.Embedding(9, 8), nn.Embedding(2, 8), nn.Linear(8, 3)
+
+        def forward(self, words: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+            return self.out(self.words(words) + self.types(types))
+
+    _, interface = import_any(Typed().eval(), (ids(9, 1, 1), torch.zeros(1, 1, dtype=torch.int64)))
+    assert interface is not None and interface.ids.keys() == {"words", "types"}
+
+
+def test_examples_of_the_command_line() -> None:
+    assert example_of((2, 3), ids=True).tolist() == [[0, 0, 0], [0, 0, 0]]
