@@ -36,10 +36,11 @@ ALPHABET = _alphabet()
 @dataclass(frozen=True)
 class TokenBytes:
     """by_id: bytes of each id; empty for an id without a token. spaces: the number of spaces that a text
-    loses at its start."""
+    loses at its start. kept: ids that lose none."""
 
     by_id: tuple[bytes, ...]
     spaces: int = 0
+    kept: frozenset[int] = frozenset()
 
 
 def token_bytes(library: Library) -> TokenBytes:
