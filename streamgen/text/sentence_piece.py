@@ -26,13 +26,14 @@ from streamgen.text.known import require_known, shown
 from streamgen.text.templates import templates_of_folder
 from streamgen.text.token_bytes import TokenBytes
 from streamgen.text.tokenizer import Tokenizer
-from streamgen.text.tokenizer_settings import ADDED, EXTRA, MAP, NAMES
+from streamgen.text.tokenizer_settings import ADDED, EXTRA, MAP, NAMES, names_token
 from streamgen.text.words import SPACE
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of pieces
 NAMED = ("bos", "eos", "unk", "pad")
 ALL = 1 << 30  # more spaces than a text begins with
 KIND = "SentencePieceProcessor"
+DAMAGED = "the file is damaged, or not of SentencePiece; files of tiktoken have the same name"
 
 
 class PieceCoder:
@@ -104,12 +105,13 @@ def pieces_of_folder(folder: Path) -> Tokenizer:
             "writes it: AutoTokenizer.from_pretrained(folder).save_pretrained(folder). The file "
             f"{folder / PIECES} by itself is read as SentencePiece reads it"
         )
-    computed = {*NAMES, EXTRA, "chat_template", "tokenizer_class"}
+    own_names = {name: text for name, text in settings.items() if name in NAMES or names_token(name, text)}
+    computed = {*own_names, EXTRA, "chat_template", "tokenizer_class"}
     require_known(settings, SETTINGS, computed=computed, allowed={}, harmless={})
     extra = settings.get(EXTRA) or {}
     if not isinstance(extra, Mapping):
         raise ValueError(f"{EXTRA} of {SETTINGS} is {shown(extra)}; tokens by their names are needed")
-    names = {name: settings[name] for name in NAMES if name in settings} | dict(extra)
+    names = own_names | dict(extra)
     if wrong := next((name for name, text in names.items() if not isinstance(text, str)), None):
         raise ValueError(f"{wrong} of {SETTINGS} is {shown(names[wrong])}; the text of a token is needed")
     templates = templates_of_folder(folder, settings.get("chat_template"))
@@ -140,11 +142,9 @@ def _model(content: bytes) -> Any:
     try:
         model.ParseFromString(content)
     except DecodeError as error:
-        raise ValueError(
-            "the file is damaged, or not of SentencePiece; files of tiktoken have the same name"
-        ) from error
+        raise ValueError(DAMAGED) from error
     if not model.pieces:
-        raise ValueError("the file has no pieces of SentencePiece" if content else "the file is empty")
+        raise ValueError(DAMAGED if content else "the file is empty")
     if model.denormalizer_spec.precompiled_charsmap:
         raise ValueError(
             "denormalizer_spec has rules that change decoded texts, which are not applied here; allowed: a "
@@ -174,11 +174,12 @@ def _processor(content: bytes) -> Any:
 def _bytes(model: Any) -> TokenBytes:
     """The bytes of each piece, as SentencePiece decodes it; of a control token, its text.
 
-    A text loses its first space if one is put before a text, and all first spaces if spaces are removed.
+    A text loses its first space if one is put before a text. If spaces are removed, it loses one of each
+    piece that it begins with, up to the first that has more than this space.
     """
     rules = model.normalizer_spec
     spaces = ALL if rules.remove_extra_whitespaces else int(rules.add_dummy_prefix)
-    kept = {index for index, piece in enumerate(model.pieces) if piece.type in (UNKNOWN, BYTE)}
+    most = {index: int(piece.type not in (UNKNOWN, BYTE)) for index, piece in enumerate(model.pieces)}
     surface = model.trainer_spec.unk_surface.encode()
     by_id = tuple(
         surface
@@ -188,4 +189,4 @@ def _bytes(model: Any) -> TokenBytes:
         else piece.piece.replace(SPACE, " ").encode()
         for piece in model.pieces
     )
-    return TokenBytes(by_id, spaces, frozenset(kept))
+    return TokenBytes(by_id, spaces, most)

@@ -156,16 +156,17 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, special: bool, spaces: int = 0) -> None:
         self._tokenizer, self._special, self._spaces = tokenizer, special, spaces
-        self._kept = tokenizer._bytes.kept
+        self._most = tokenizer._bytes.most
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, index: int) -> str:
         """The characters that an id completes; ValueError for an unknown id."""
         data = self._tokenizer.bytes_of(int(index), special=self._special)
-        if data and index in self._kept:
-            self._spaces = 0
-        while data and self._spaces:
-            self._spaces, data = (self._spaces - 1, data[1:]) if data[:1] == b" " else (0, data)
+        if data and self._spaces:
+            first = len(data) - len(data.lstrip(b" "))
+            lost = min(first, self._spaces, self._most.get(int(index), first))
+            data = data[lost:]
+            self._spaces = 0 if data else self._spaces - lost
         return self._decoder.decode(data)
 
     def finish(self) -> str:

@@ -125,7 +125,10 @@ def _absent(folder: Path) -> str:
     there = [name for name in OTHERS if (folder / name).is_file()]
     if not there:
         return f"there is no {TOKENIZER}, hence no tokenizer"
-    return (
+    message = (
         f"there is {there[0]}, but only {TOKENIZER} can be read; transformers writes it: "
         "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
     )
+    if there[0].endswith(".model"):
+        message += f". The file {folder / there[0]} by itself is read as SentencePiece reads it"
+    return message
