@@ -94,7 +94,8 @@ MODEL_OPTIONS = {
     "tokenizer": click.option(
         "--tokenizer", type=click.Path(path_type=Path, exists=True), metavar="DIR|FILE",
         help="Tokenizer of a language model: a folder with tokenizer.json, a JSON file of the library "
-        "tokenizers, a GGUF file, or a JSON table of characters.  [default: that of SOURCE]",
+        "tokenizers, a GGUF file, a SentencePiece file (*.model), or a JSON table of characters.  "
+        "[default: that of SOURCE]",
     ),
     "shapes": click.option(
         "--example-shape", "shapes", multiple=True, metavar="N,N,...[:ids]",

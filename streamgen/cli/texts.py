@@ -150,7 +150,8 @@ class Opened:
             vocabulary = vocabulary_of(graph)
             if not tokenizers:
                 tokenizers.append(_of_ids(asked, vocabulary, NO_TOKENIZER))
-            asked.ids(tokenizers[0].of_model(vocabulary), graph.context)
+            tokenizers[0] = tokenizers[0].of_model(vocabulary)  # a model may have ids without a token
+            asked.ids(tokenizers[0], graph.context)
 
         prepared: LanguageModel | GoldenModel
         if golden:

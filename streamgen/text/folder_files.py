@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+PIECES = "tokenizer.model"  # of SentencePiece
 SETTINGS, GENERATION = "tokenizer_config.json", "generation_config.json"
 
 

@@ -13,7 +13,7 @@
 The types of tokens decide which tokens are found in a text before it is cut: control tokens (<|im_end|>) and
 user-defined ones (runs of newlines), the longest first. Missing fields have llama.cpp's defaults: a text of
 kind llama begins with its start token, and so does a text of Llama 3. A text ends with the tokens that a file
-names and with those whose name is in `ENDS`. A field that is in none of the tables here is refused.
+names and with those whose name is in `text.ends`. A field that is in none of the tables here is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,6 +24,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
 
+from streamgen.text.ends import ends_among
 from streamgen.text.known import require_known, shown
 from streamgen.text.library import described, surround, told
 from streamgen.text.templates import names_template, templates_of_metadata
@@ -41,15 +42,6 @@ NAMES = {
     "mask": "mask",
 }
 NAMED_ENDS = ("eos", "eot", "eom")  # of a text, a turn, a message
-# What models call the tokens that end a text, a turn, a message or the call of a tool (source: llama.cpp).
-ENDS = (
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
-    "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
-    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>",
-    "<|END_OF_TURN_TOKEN|>", "<|end_of_turn|>", "<|endofturn|>",
-)  # fmt: skip
-END_OF_CHANNEL = "<|end|>"  # ends no text if the vocabulary has one of these
-ENDS_OF_CHANNELS = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
 KEEPS_SPACES = ("<unk>", "<s>", "<|endoftext|>")  # of Phi-3's control tokens
 
 PLACE = "tokenizer.ggml."
@@ -234,10 +226,8 @@ def _add_tokens(library: Library, fields: _Fields, types: list[int], names: Mapp
 
 
 def _ends(fields: _Fields, types: list[int]) -> set[int]:
-    """Ids that end a text: of tokens that the file names, and of tokens whose name is in `ENDS`, unless these
-    are words of the vocabulary."""
+    """Ids that end a text: of tokens that the file names, and of tokens whose name is in `text.ends`, unless
+    these are words of the vocabulary."""
     named = {token for name in NAMED_ENDS if (token := fields.token(name)) is not None}
-    known = {token for token in ENDS if token in fields.ids and types[fields.ids[token]] != NORMAL}
-    if any(ends <= known for ends in ENDS_OF_CHANNELS):
-        known.discard(END_OF_CHANNEL)
+    known = ends_among({token for token, index in fields.ids.items() if types[index] != NORMAL})
     return {fields.ids[token] for token in named | known}

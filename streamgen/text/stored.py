@@ -1,7 +1,7 @@
 """The text part of a written language model: configuration, vocabulary, tokenizer.
 
-Configuration and vocabulary are in model.json. A tokenizer is in the files that transformers uses, so other
-programs can read it. All of it is data; only chat templates run, in a sandbox.
+Configuration and vocabulary are in model.json. A tokenizer is in the files that transformers or SentencePiece
+uses, so other programs can read it. All of it is data; only chat templates run, in a sandbox.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamgen.base.files import parsed, read_file
-from streamgen.text.folder_files import GENERATION, SETTINGS, TOKENIZER
+from streamgen.text.folder_files import GENERATION, PIECES, SETTINGS, TOKENIZER
 from streamgen.text.generation import generation_of, notice_of
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
@@ -74,4 +74,4 @@ def text_files(folder: Path) -> list[str]:
     """Names of the files in a folder that `write_text` wrote; empty if the folder holds no language model."""
     if not (folder / MODEL).is_file():
         return []
-    return [name for name in (MODEL, TOKENIZER, SETTINGS, GENERATION) if (folder / name).is_file()]
+    return [name for name in (MODEL, TOKENIZER, PIECES, SETTINGS, GENERATION) if (folder / name).is_file()]

@@ -14,7 +14,7 @@ Two kinds of decoders are known. Their steps act on a token as follows:
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenizers import Tokenizer as Library
@@ -36,10 +36,11 @@ ALPHABET = _alphabet()
 @dataclass(frozen=True)
 class TokenBytes:
     """by_id: bytes of each id; empty for an id without a token. spaces: the number of spaces that a text
-    loses at its start."""
+    loses at its start. most: by id, the number of these that it loses at most."""
 
     by_id: tuple[bytes, ...]
     spaces: int = 0
+    most: Mapping[int, int] = field(default_factory=dict)
 
 
 def token_bytes(library: Library) -> TokenBytes:

@@ -1,12 +1,13 @@
 """The tokenizer of a checkpoint: text to ids and back.
 
 The library `tokenizers` makes ids from a text, as the checkpoint's own tokenizer did: with its normaliser,
-its pre-tokenizer, its merges and its added tokens. Ids become a text through their bytes
-(`text.token_bytes`), so a text can be written while its ids come.
+its pre-tokenizer, its merges and its added tokens. For SentencePiece's own files, SentencePiece makes them
+(`text.coder`). Ids become a text through their bytes (`text.token_bytes`), so a text can be written while its
+ids come.
 
-A tokenizer is stored as transformers stores it, in tokenizer.json, tokenizer_config.json (texts of some
-tokens, the chat template) and generation_config.json (ids that end a text). These files are data; no code
-runs.
+A tokenizer is stored as transformers stores it, in tokenizer.json (or SentencePiece's tokenizer.model),
+tokenizer_config.json (texts of some tokens, the chat template) and generation_config.json (ids that end a
+text). These files are data; no code runs.
 """
 
 import codecs
@@ -18,37 +19,31 @@ from types import MappingProxyType
 from typing import Any
 
 from tokenizers import Tokenizer as Library
-from tokenizers.models import WordLevel
 
 from streamgen.text.chat import rendered
-from streamgen.text.folder_files import GENERATION, SETTINGS, TOKENIZER
-from streamgen.text.library import encoded, told
+from streamgen.text.coder import Coder, LibraryCoder
+from streamgen.text.folder_files import GENERATION, SETTINGS
 from streamgen.text.templates import DEFAULT, chosen
-from streamgen.text.token_bytes import token_bytes
 
 
 class Tokenizer:
     """Text to ids and back.
 
-    library: makes ids from a text; this object takes it over. ends: ids that end a text. templates: Jinja
-    chat templates by name. names: the texts of tokens by their names in templates ("bos_token"). Raises
+    coder: makes ids from a text; this object takes a library over. ends: ids that end a text. templates:
+    Jinja chat templates by name. names: the texts of tokens by their names in templates ("bos_token"). Raises
     ValueError for an unknown decoder (`text.token_bytes`) and for ids outside the vocabulary.
     """
 
     def __init__(
         self,
-        library: Library,
+        coder: Library | Coder,
         *,
         ends: Iterable[int] = (),
         templates: Mapping[str, str] = MappingProxyType({}),
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        library.no_truncation()
-        library.no_padding()
-        with told("the tokenizer does not work"):
-            library.encode("" if isinstance(library.model, WordLevel) else "a text")
-        self._library, self._bytes = library, token_bytes(library)
-        self._special = {i for i, token in library.get_added_tokens_decoder().items() if token.special}
+        self._coder: Coder = LibraryCoder(coder) if isinstance(coder, Library) else coder
+        self._bytes, self._special = self._coder.table, self._coder.special
         self._size = len(self._bytes.by_id)
         self.ends, self.templates, self.names = frozenset(ends), dict(templates), dict(names)
         for index in self.ends:
@@ -66,7 +61,7 @@ class Tokenizer:
 
         Raises ValueError if other tokens are beyond the ids too: the tokenizer is then of another model.
         """
-        tokens = self._library.get_vocab_size(with_added_tokens=False)
+        tokens = self._coder.tokens
         if vocabulary < tokens:
             raise ValueError(f"the tokenizer has {tokens} tokens, the vocabulary of the model {vocabulary}")
         resized = copy.copy(self)
@@ -75,7 +70,7 @@ class Tokenizer:
 
     def id_of(self, token: str) -> int:
         """The id of a token, as written in the vocabulary; ValueError if there is none."""
-        index = self._library.token_to_id(token)
+        index = self._coder.id_of(token)
         if index is None:
             raise ValueError(f"there is no token {token!r}")
         return index
@@ -94,10 +89,9 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"text[{error.start}] is the surrogate {text[error.start]!r}") from None
-        self._library.encode_special_tokens = not special
-        ids = encoded(self._library, text, whole=whole)
+        ids = self._coder.encode(text, special=special, whole=whole)
         if ids and (most := max(ids)) >= self._size:
-            token = self._library.id_to_token(most)
+            token = self._coder.token_of(most)
             raise ValueError(
                 f"the text has the token {token!r}, {most}; ids of the model are below {self._size}"
             )
@@ -136,11 +130,12 @@ class Tokenizer:
         return self._bytes.by_id[index]
 
     def write(self, folder: Path, generation: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Write three files into a folder; `load_tokenizer` and transformers can read them.
+        """Write three files into a folder. `load_tokenizer` can read them; so can transformers, unless one is
+        tokenizer.model.
 
         generation: further fields of generation_config.json.
         """
-        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        settings: dict[str, Any] = {"tokenizer_class": self._coder.kind}
         own = {name: text for name, text in self.names.items() if not name.endswith("_token")}
         settings |= {name: text for name, text in self.names.items() if name not in own}
         if own:
@@ -150,7 +145,7 @@ class Tokenizer:
         elif self.templates:
             templates = self.templates.items()
             settings["chat_template"] = [{"name": name, "template": text} for name, text in templates]
-        (folder / TOKENIZER).write_text(self._library.to_str() + "\n", encoding="utf-8")
+        (folder / self._coder.file).write_bytes(self._coder.written())
         (folder / SETTINGS).write_text(json.dumps(settings) + "\n")
         fields = {"eos_token_id": sorted(self.ends), **generation}
         (folder / GENERATION).write_text(json.dumps(fields) + "\n")
@@ -161,13 +156,17 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, special: bool, spaces: int = 0) -> None:
         self._tokenizer, self._special, self._spaces = tokenizer, special, spaces
+        self._most = tokenizer._bytes.most
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, index: int) -> str:
         """The characters that an id completes; ValueError for an unknown id."""
         data = self._tokenizer.bytes_of(int(index), special=self._special)
-        while data and self._spaces:
-            self._spaces, data = (self._spaces - 1, data[1:]) if data[:1] == b" " else (0, data)
+        if data and self._spaces:
+            first = len(data) - len(data.lstrip(b" "))
+            lost = min(first, self._spaces, self._most.get(int(index), first))
+            data = data[lost:]
+            self._spaces = 0 if data else self._spaces - lost
         return self._decoder.decode(data)
 
     def finish(self) -> str:

@@ -1,4 +1,5 @@
-"""Tokenizers of checkpoints: of a GGUF file (`text.gguf_tokenizer`) or of a folder with tokenizer.json.
+"""Tokenizers of checkpoints: of a GGUF file (`text.gguf_tokenizer`), of a folder with tokenizer.json, or of a
+file of SentencePiece (`text.sentence_piece`).
 
 A folder written by transformers has the tokenizer in tokenizer.json, in the format of the library
 `tokenizers`. The file includes the tokens that are added before and after a text, and has priority over
@@ -19,32 +20,40 @@ from streamgen.base.errors import CheckpointError
 from streamgen.base.files import parsed
 from streamgen.base.gguf_metadata import read_metadata
 from streamgen.text.characters import characters_of, is_table
-from streamgen.text.folder_files import SETTINGS, TOKENIZER, read_object
+from streamgen.text.folder_files import PIECES, SETTINGS, TOKENIZER, read_object
 from streamgen.text.generation import generation_of
 from streamgen.text.gguf_tokenizer import gguf_tokenizer
 from streamgen.text.library import read, told
+from streamgen.text.sentence_piece import pieces_of, pieces_of_folder
 from streamgen.text.templates import templates_of_folder
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_classes import CLASSES, class_of
 from streamgen.text.tokenizer_settings import Settings
 
-UNREAD = {".model": "SentencePiece", ".pkl": "pickled objects", ".txt": "plain text"}
+UNREAD = {".pkl": "pickled objects", ".txt": "plain text"}
 READABLE = (
     "a folder or file of tokenizer.json is, which transformers writes: "
-    "AutoTokenizer.from_pretrained(folder).save_pretrained(folder); so is a JSON table of characters"
+    "AutoTokenizer.from_pretrained(folder).save_pretrained(folder); so are a file of SentencePiece (*.model) "
+    "and a JSON table of characters"
 )
-OTHERS = ("tokenizer.model", "vocab.json", "tekken.json")  # files of other libraries
+OTHERS = ("spiece.model", "vocab.json", "tekken.json")  # files of other libraries
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer of a folder, of a GGUF file, or of a JSON file: one of the library `tokenizers`, or a
-    table of characters (`text.characters`). CheckpointError if there is none, or one of another kind."""
+    """The tokenizer of a folder, of a GGUF file, of a file of SentencePiece (*.model), or of a JSON file: one
+    of the library `tokenizers`, or a table of characters (`text.characters`). CheckpointError if there is
+    none, or one of another kind.
+
+    A text of a file of SentencePiece has no begin token, as SentencePiece adds none of itself.
+    """
     path = Path(path)
     try:
         if path.is_dir():
             return _of_folder(path)
         if path.suffix in UNREAD:
             raise ValueError(f"a tokenizer of {UNREAD[path.suffix]} is not read; {READABLE}")
+        if path.suffix == ".model":
+            return pieces_of(path.read_bytes())
         return _of_json(path) if path.suffix == ".json" else gguf_tokenizer(read_metadata(path))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from error
@@ -52,6 +61,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 def _of_folder(folder: Path) -> Tokenizer:
     if not (folder / TOKENIZER).is_file():
+        if (folder / PIECES).is_file():
+            return pieces_of_folder(folder)
         raise ValueError(_absent(folder))
     library, written = read(folder / TOKENIZER), read_object(folder / TOKENIZER)
     if written["model"].get("dropout"):
@@ -114,7 +125,10 @@ def _absent(folder: Path) -> str:
     there = [name for name in OTHERS if (folder / name).is_file()]
     if not there:
         return f"there is no {TOKENIZER}, hence no tokenizer"
-    return (
+    message = (
         f"there is {there[0]}, but only {TOKENIZER} can be read; transformers writes it: "
         "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
     )
+    if there[0].endswith(".model"):
+        message += f". The file {folder / there[0]} by itself is read as SentencePiece reads it"
+    return message

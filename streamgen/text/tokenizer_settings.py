@@ -83,7 +83,7 @@ class Settings:
         """The settings for a tokenizer. written: the content of tokenizer.json. ValueError names a field that
         is unknown or damaged."""
         fields = read_object(folder / SETTINGS)
-        own = [name for name in fields if _names_token(name, fields[name])]
+        own = [name for name in fields if names_token(name, fields[name])]
         require_known(fields, SETTINGS, computed={*COMPUTED, *own}, allowed=ALLOWED, harmless=HARMLESS)
         _require_as_it_is(fields, written)
         tokens = {name: _token(fields[name], name, SETTINGS) for name in (*NAMES, *own) if name in fields}
@@ -147,7 +147,7 @@ def _require_as_it_is(fields: Mapping[str, Any], written: Mapping[str, Any]) -> 
         )
 
 
-def _names_token(name: str, value: Any) -> bool:
+def names_token(name: str, value: Any) -> bool:
     """Whether a field is the folder's own name for a token."""
     return name.endswith("_token") and name not in STARTS and _is_token(value)
 
@@ -199,7 +199,7 @@ def _with_map(
 ) -> tuple[dict[str, AddedToken | None], list[AddedToken]]:
     """The tokens and extra tokens of tokenizer_config.json and of special_tokens_map.json."""
     for name, value in fields.items():
-        if name in NAMES or (_names_token(name, value) and name not in tokens):
+        if name in NAMES or (names_token(name, value) and name not in tokens):
             special = value | {"special": True} if isinstance(value, dict) else value
             tokens = tokens | {name: _token(special, name, MAP)}
         elif name == EXTRA and not isinstance(value, Mapping):

@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for place, templates in (("model", WORDS.templates), ("plain", {})):
         Path(place).mkdir()
         Path(place, "config.json").write_text("{}")
-        Tokenizer(WORDS._library, templates=templates).write(Path(place))
+        Tokenizer(WORDS._coder, templates=templates).write(Path(place))
     Path("silent").mkdir()
     Path("silent", "config.json").write_text("{}")
     Path("taken").mkdir()

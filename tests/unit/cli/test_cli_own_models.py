@@ -1,9 +1,11 @@
 """Models of one's own on the command line: modules in files, ids, tokenizers, checkpoints."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+import sentencepiece
 import torch
 
 from streamgen import cli
@@ -108,3 +110,27 @@ def test_compile_and_generate(source: str, tmp_path: Path, capsys: pytest.Captur
     assert _run(capsys, "compile", f"{source}:layers", "-o", layers, *shape)[0] == 0
     status, _, err = _run(capsys, "report", folder, "--tokenizer", str(tmp_path))
     assert status == 2 and "--tokenizer has no effect with a written folder" in err
+
+
+def test_pieces(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A tokenizer of SentencePiece gives the ids of a prompt and the text of those that follow."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*"abcdefghijklmnopqrstuvwxyz"]),
+        model_writer=written,
+        model_type="char",
+        vocab_size=30,
+        minloglevel=2,
+    )
+    (tmp_path / "tokenizer.model").write_bytes(written.getvalue())
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+    golden = ["--on", "golden", "--max-new-tokens", "3", "--weights", "w8", "--quiet"]
+    prompt = " ".join(map(str, theirs.encode("hi you")))
+    status, ids, _ = _run(capsys, "generate", f"{source}:model", *golden, "-p", prompt)
+    assert status == 0
+    files = ["--tokenizer", f"{tmp_path}/tokenizer.model"]
+    status, text, _ = _run(capsys, "generate", f"{source}:model", *golden, *files, "-p", "hi you")
+    pieces = [
+        theirs.id_to_piece(index).replace("\u2581", " ") for index in map(int, ids.split()) if index < 30
+    ]
+    assert status == 0 and text.rstrip("\n") == "".join(pieces)

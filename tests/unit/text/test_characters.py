@@ -75,7 +75,7 @@ def test_files_that_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "damaged.json").write_text("{")
     with pytest.raises(CheckpointError, match="Expecting property name"):
         load_tokenizer(tmp_path / "damaged.json")
-    for name in ("spiece.model", "meta.pkl", "characters.txt"):
+    for name in ("meta.pkl", "characters.txt"):
         (tmp_path / name).write_text("abc")
         with pytest.raises(CheckpointError, match="is not read; a folder or file of tokenizer"):
             load_tokenizer(tmp_path / name)

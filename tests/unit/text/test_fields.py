@@ -19,7 +19,7 @@ from transformers.models.auto.tokenization_auto import (
 from streamgen.base.errors import CheckpointError
 from streamgen.base.gguf_metadata import read_metadata
 from streamgen.text import tokenizer_classes
-from streamgen.text.gguf_tokenizer import ENDS
+from streamgen.text.ends import ENDS
 from streamgen.text.gguf_tokenizer import NAMES as GGUF_NAMES
 from streamgen.text.tokenizer_classes import CLASSES, MODELS_AS_IS, MODELS_OF_CLASSES, MODELS_OF_OTHER_CLASSES
 from streamgen.text.tokenizer_files import load_tokenizer

@@ -361,11 +361,12 @@ def test_folders_without_good_files(tmp_path: Path) -> None:
         return str(error.value).removeprefix(f"{tmp_path}: ")
 
     assert refused() == "there is no tokenizer.json, hence no tokenizer"
-    for name in ("vocab.json", "tokenizer.model"):
+    alone = f". The file {tmp_path / 'spiece.model'} by itself is read as SentencePiece reads it"
+    for name, further in (("vocab.json", ""), ("spiece.model", alone)):
         (tmp_path / name).write_text("{}")
         assert refused() == (
             f"there is {name}, but only tokenizer.json can be read; transformers writes it: "
-            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            f"AutoTokenizer.from_pretrained(folder).save_pretrained(folder){further}"
         )
     for text in ("{", "[]", '{"model": 3}'):
         (tmp_path / "tokenizer.json").write_text(text)
