@@ -161,15 +161,19 @@ def import_own(
     the ids. Buffers that the module writes at these positions, and reads under a mask, are its cache.
     context: positions that the graph is wanted for; it has fewer where the module does not run with so many.
 
-    Raises TypeError or ValueError for other arguments and weights that are not finite,
-    UnsupportedOperationError with every operation that cannot be compiled or that lets a token depend on
-    later ones, ImportMismatchError for a graph that is not what the module computes.
+    Raises TypeError or ValueError for other arguments, ids without an embedding and weights that are not
+    finite, UnsupportedOperationError with every operation that cannot be compiled or that lets a token depend
+    on later ones, ImportMismatchError for a graph that is not what the module computes.
     """
     call = TextCall.of(ids, others)
     wrapped = _OnIds(module, call)
     with one_thread():
         traced = _traced(wrapped, call, _most_tokens(wrapped, call, context))
         graph = traced.graph(type(module).__name__ if name is None else name)
+    for rows in graph.vocabularies.values():
+        wrong = ids[(ids < 0) | (ids >= rows)] if ids.device.type != "meta" else ids[:0]
+        if wrong.numel():
+            raise ValueError(f"the example holds the id {wrong.reshape(-1)[0]}; ids are 0 to {rows - 1}")
 
     def eager(floats: dict[str, torch.Tensor], kept: Sequence[int]) -> EagerWhole:
         def logits(ids: torch.Tensor) -> torch.Tensor:
@@ -189,14 +193,18 @@ def import_without_example(module: torch.nn.Module, context: int) -> LogicalGrap
     """`import_own` with ids [1, T], [T] or [T, 1], the first of these shapes for which the module is a
     language model. None if it looks nothing up for any of them.
 
-    Raises the error of the first shape with which the module runs, if no shape makes it a language model.
+    Raises the error of the first shape with which the module runs, if no shape makes it a language model;
+    NoLanguageModel if it runs with none.
     """
     refused: UnsupportedOperationError | None = None
+    stopped = ""
     for shape in ((1, TOKENS), (TOKENS,), (TOKENS, 1)):
         ids = torch.zeros(shape, dtype=torch.int64)
         call, seen = TextCall.of(ids, ()), _Embeddings()
         with seen:
             reason = _refused(_OnIds(module, call), call, TOKENS)
+        if reason and seen.rows:
+            stopped = stopped or f"it does not run on {TOKENS} ids: {reason}"
         if reason or not seen.rows:
             continue
         try:
@@ -205,6 +213,8 @@ def import_without_example(module: torch.nn.Module, context: int) -> LogicalGrap
             refused = refused or error
     if refused is not None:
         raise refused
+    if stopped:
+        raise NoLanguageModel(stopped)
     return None
 
 

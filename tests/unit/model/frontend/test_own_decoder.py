@@ -274,6 +274,8 @@ def test_a_cache_without_a_mask() -> None:
         ((torch.zeros(6, 4, dtype=torch.int64),), ValueError, "ids have shape [6, 4]; one text is needed"),
         ((torch.zeros(0, dtype=torch.int64),), ValueError, "ids have shape [0]; one text is needed"),
         ((torch.zeros(1, 6, dtype=torch.int64), torch.ones(6)), ValueError, "only positions of the ids"),
+        ((torch.tensor([[1, 11]]),), ValueError, "the example holds the id 11; ids are 0 to 10"),
+        ((torch.tensor([[1, -1]]),), ValueError, "the example holds the id -1; ids are 0 to 10"),
         ((torch.zeros(1, 6, dtype=torch.int64), torch.arange(1, 7)), ValueError, "only positions of the ids"),
         ((torch.zeros(1, 6, dtype=torch.int64), [1]), ValueError, "an argument after the ids is list"),
     ],
