@@ -53,7 +53,7 @@ class Numbers:
             ("p_bits", "8 to 16", 8 <= self.p_bits <= 16),
         ):
             if not holds:
-                raise ValueError(f"{type(self).__name__}.{name} is {getattr(self, name)!r}; allowed is {law}")
+                raise ValueError(f"{type(self).__name__}.{name} is {getattr(self, name)!r}; it must be {law}")
 
     def weight_format(self, path: str, asked: str | None = None) -> str:
         """The format of the matmul at a path; `asked` is the format that its checkpoint asks for, or None."""
@@ -69,7 +69,7 @@ class Numbers:
         impossible format."""
         own = self.by_layer.get(path)
         if own not in (None, *allowed):
-            raise ValueError(f"by_layer gives it {own!r}; allowed is {alternatives(allowed)}")
+            raise ValueError(f"by_layer gives it {own!r}; it must be {alternatives(allowed)}")
         named = (
             form
             for pattern, form in self.by_layer.items()
@@ -202,7 +202,7 @@ def quantise(
     float16 or float32.
     """
     if form not in FORMATS:
-        raise ValueError(f"form is {form!r}; allowed is {alternatives(FORMATS)}")
+        raise ValueError(f"form is {form!r}; it must be {alternatives(FORMATS)}")
     own = FORMATS[form]
     if grid is not None and own.keep is not None:
         return quantise_grid(grid, scale_bits=scale_bits, symmetric=not minimum)

@@ -191,7 +191,7 @@ class Constants:
         """The attribute `weight_format` of the module that owns the weight."""
         path, form = self._said_of(weight, "weight_format")
         if form not in (None, *FORMATS):
-            raise ValueError(f"weight_format of {path!r} is {form!r}; allowed is {alternatives(FORMATS)}")
+            raise ValueError(f"weight_format of {path!r} is {form!r}; it must be {alternatives(FORMATS)}")
         form_asked: str | None = form
         return form_asked
 

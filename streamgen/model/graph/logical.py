@@ -291,7 +291,9 @@ class LogicalGraph:
 
         def add(name: str, shape: Shape) -> None:
             if not name.isidentifier() or not name.isascii():
-                raise GraphError(f"{name!r} is not a name: letters, digits and _ make one")
+                raise GraphError(
+                    f"{name!r} is not a name; a name has letters, digits and _, and no digit first"
+                )
             if name in shapes:
                 raise GraphError(f"the name {name!r} is given twice")
             if shape.features < 1:

@@ -37,7 +37,7 @@ class Scalar(Operator):
     def __post_init__(self) -> None:
         if self.function not in SCALARS:
             raise GraphError(
-                f"there is no scalar function {self.function!r}; allowed is {alternatives(SCALARS)}"
+                f"there is no scalar function {self.function!r}; it must be {alternatives(SCALARS)}"
             )
         rounded = float(round_f24(np.array(self.constant)))
         if not np.isfinite(rounded):

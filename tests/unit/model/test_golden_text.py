@@ -162,14 +162,14 @@ def test_bad_ids(golden: GoldenModel) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"weights": "w2"}, f"Numbers.weights is 'w2'; allowed is None, {alternatives(FORMATS)}"),
+        ({"weights": "w2"}, f"Numbers.weights is 'w2'; it must be None, {alternatives(FORMATS)}"),
         (
             {"by_layer": {"head": "f32"}},
-            f"Numbers.by_layer is {{'head': 'f32'}}; allowed is {alternatives([*FORMATS, 'f24'])} for each",
+            f"Numbers.by_layer is {{'head': 'f32'}}; it must be {alternatives([*FORMATS, 'f24'])} for each",
         ),
-        ({"group": 16}, "Numbers.group is 16; allowed is 32, 64 or 128"),
-        ({"scale_bits": 4}, "Numbers.scale_bits is 4; allowed is 8 to 16"),
-        ({"p_bits": 17}, "Numbers.p_bits is 17; allowed is 8 to 16"),
+        ({"group": 16}, "Numbers.group is 16; it must be 32, 64 or 128"),
+        ({"scale_bits": 4}, "Numbers.scale_bits is 4; it must be 8 to 16"),
+        ({"p_bits": 17}, "Numbers.p_bits is 17; it must be 8 to 16"),
     ],
 )
 def test_bad_configurations(options: dict[str, Any], message: str) -> None:
@@ -184,7 +184,7 @@ def test_a_format_of_the_other_kind(path: str, form: str) -> None:
         random_decoder().quantised(Numbers(by_layer={path: form}))
     allowed = alternatives(["f24", "w8"] if form == "w4" else FORMATS)
     assert str(error.value).startswith(f"weight of {path}")
-    assert str(error.value).endswith(f": by_layer gives it '{form}'; allowed is {allowed}")
+    assert str(error.value).endswith(f": by_layer gives it '{form}'; it must be {allowed}")
 
 
 def test_a_bad_weight_is_named() -> None:

@@ -115,7 +115,7 @@ def test_options(form: WeightFormat) -> None:
     assert Numbers(weights=form.name).weight_format("any") == form.name
     assert Numbers(by_layer={"a": form.name}).weight_format("a", "w8") == form.name
     told = ", ".join(map(repr, FORMATS)).rpartition(", ")
-    with pytest.raises(ValueError, match=rf"allowed is None, {re.escape(told[0])} or {told[2]}$"):
+    with pytest.raises(ValueError, match=rf"must be None, {re.escape(told[0])} or {told[2]}$"):
         Numbers(weights="w2")
 
 

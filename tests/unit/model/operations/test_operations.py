@@ -393,7 +393,7 @@ GRID = GroupGrid(np.zeros((4, 4), np.uint8), *[np.zeros((4, 1), np.float32)] * 2
         ),
         (
             lambda: Scalar("power", 2.0),
-            "there is no scalar function 'power'; allowed is 'scale', 'soft_cap', 'maximum', 'minimum', "
+            "there is no scalar function 'power'; it must be 'scale', 'soft_cap', 'maximum', 'minimum', "
             "'leaky', 'threshold' or 'hardshrink'",
         ),
         (lambda: Scalar("scale", math.inf), "the constant of scale is inf; a finite f24 is needed"),
