@@ -54,7 +54,12 @@ def test_reference_and_text() -> None:
         ((X,), (LAYER,), ("z",), "no operation computes the output 'z'"),
         ((X, Input("w", 2)), (LAYER,), ("y",), "nothing uses 'w'"),
         ((X, X), (LAYER,), ("y",), "the name 'x' is given twice"),
-        ((X, Input("a.b", 2)), (LAYER,), ("y",), "'a.b' is not a name; a name has letters, digits and _"),
+        (
+            (X, Input("a.b", 2)),
+            (LAYER,),
+            ("y",),
+            "'a.b' is not a name; a name has letters, digits and _, and no digit first",
+        ),
         ((X, Input("z", 0)), (LAYER,), ("y",), "'z' has 0 features; at least 1 is needed"),
         (
             (),
