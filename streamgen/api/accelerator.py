@@ -293,14 +293,41 @@ class Accelerator:
             write_trace(measured, place)
         return measured
 
-    def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
-        """Random inputs of `run` for `tokens` tokens: normal floats, uniform ids below the rows of their
+    def random_inputs(self, tokens: int, seed: int) -> list[Any]:
+        """Random arguments of `run` for `tokens` tokens: normal floats, uniform ids below the rows of their
         tables, or uniform integers of the format."""
         require_count("tokens", tokens)
         arrays = random_inputs(self.inputs, tokens, seed)
         if self._interface is None:
             return arrays
-        return self._interface.given({i.name: a for i, a in zip(self.inputs, arrays, strict=True)})
+        given = self._interface.given({i.name: a for i, a in zip(self.inputs, arrays, strict=True)})
+        return list(self._interface.nested(given))
+
+    @property
+    def arguments(self) -> list[str]:
+        """Names of the arrays among the arguments of `run`, in order."""
+        return [info.name for info in self.inputs] if self._interface is None else self._interface.names
+
+    def nested(self, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
+        """The arguments of `run` that hold these arrays, in the order of `arguments`. Raises ValueError for
+        another number of arrays."""
+        if len(arrays) != len(self.arguments):
+            names = ", ".join(self.arguments)
+            raise ValueError(f"{len(arrays)} arrays are given; one is needed for each of {names}")
+        return tuple(arrays) if self._interface is None else self._interface.nested(arrays)
+
+    def named_arguments(self, arguments: Sequence[Any]) -> dict[str, np.ndarray]:
+        """The arrays among the arguments of `run` by name, in order."""
+        if self._interface is None:
+            return dict(zip(self.arguments, arguments, strict=True))
+        return self._interface.named_arguments(arguments)
+
+    def named_results(self, results: Any) -> dict[str, np.ndarray]:
+        """The arrays among the results of `run` by name, in order."""
+        if self._interface is not None:
+            return self._interface.named_results(results)
+        arrays = results if isinstance(results, tuple) else (results,)
+        return dict(zip((info.name for info in self.outputs), arrays, strict=True))
 
     @property
     def golden(self) -> Callable[..., Any]:

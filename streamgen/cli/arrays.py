@@ -6,17 +6,17 @@ from pathlib import Path
 import click
 import numpy as np
 
-from streamgen.artifact.manifest import Buffer
 from streamgen.base.folders import new_file
 from streamgen.base.wording import counted
 
 
-def require_inputs(infos: Sequence[Buffer], arrays: Sequence[np.ndarray]) -> None:
+def require_inputs(names: Sequence[str], arrays: Sequence[np.ndarray]) -> None:
     """Raise click's UsageError unless there is one array for each input."""
-    if len(arrays) != len(infos):
-        names = ", ".join(info.name for info in infos)
+    if len(arrays) != len(names):
         times = counted(len(arrays), "time")
-        raise click.UsageError(f"--input must be given once for each of {names}; it is given {times}")
+        raise click.UsageError(
+            f"--input must be given once for each of {', '.join(names)}; it is given {times}"
+        )
 
 
 def write_outputs(arrays: Sequence[np.ndarray], files: Sequence[Path]) -> None:

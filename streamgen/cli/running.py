@@ -1,6 +1,6 @@
 """streamgen simulate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,7 @@ def simulate(
     given = [read_array(file) for file in inputs]
     with progress_line() as progress:
         accelerator = accelerator_from(source, gguf, layer, options, progress)
-        wanted, produced = accelerator.inputs, accelerator.outputs
+        produced = accelerator.outputs
         if outputs and len(outputs) != len(produced):
             names = ", ".join(info.name for info in produced)
             raise click.UsageError(
@@ -148,13 +148,13 @@ def simulate(
                 f"{counted(len(outputs), 'time')}"
             )
         if inputs:
-            require_inputs(wanted, given)
-            arrays = given
+            require_inputs(accelerator.arguments, given)
+            arguments = accelerator.nested(given)
         else:
-            arrays = accelerator.random_inputs(tokens or accelerator.manifests[0].max_tokens, seed)
+            arguments = tuple(accelerator.random_inputs(tokens or accelerator.manifests[0].max_tokens, seed))
         memory = MemoryModel(delays=delays, seed=seed) if delays else None
         result = accelerator.run(
-            *arrays,
+            *arguments,
             memory=memory,
             timeout=timeout,
             probe=probe or edges,
@@ -162,21 +162,19 @@ def simulate(
             progress=progress,
             device=card,
         )
-        results = result if isinstance(result, tuple) else (result,)
+        results = accelerator.named_results(result)
         if check_weights:
             progress("reading the weights back")
             accelerator.check_weights()
         progress("running the golden model" if compare else "")
-        expected = accelerator.golden(*arrays) if compare else None
+        expected = accelerator.named_results(accelerator.golden(*arguments)) if compare else None
     if outputs:
-        write_outputs(results, outputs)
-    for info, array in zip(wanted, arrays, strict=True):
+        write_outputs([*results.values()], outputs)
+    for name, array in accelerator.named_arguments(arguments).items():
         origin = "" if inputs else f", random with seed {seed}"
-        click.echo(f"input {info.name} {list(array.shape)} {array.dtype}{origin}")
-    for k, (info, array) in enumerate(zip(produced, results, strict=True)):
-        click.echo(
-            f"output {info.name} {list(array.shape)} {array.dtype}{f' -> {outputs[k]}' if outputs else ''}"
-        )
+        click.echo(f"input {name} {list(array.shape)} {array.dtype}{origin}")
+    for k, (name, array) in enumerate(results.items()):
+        click.echo(f"output {name} {list(array.shape)} {array.dtype}{f' -> {outputs[k]}' if outputs else ''}")
     summary = accelerator.report()
     click.echo(f"{summary.cycles or 0} cycles")
     if check_weights:
@@ -190,11 +188,7 @@ def simulate(
     if html is not None:
         click.echo(f"report -> {summary.html(html)}")
     if expected is not None:
-        _compare(
-            [info.name for info in produced],
-            results,
-            expected if isinstance(expected, tuple) else (expected,),
-        )
+        _compare(results, expected)
 
 
 def _window(text: str) -> tuple[int, int]:
@@ -204,10 +198,11 @@ def _window(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _compare(names: Sequence[str], results: Sequence[np.ndarray], golden: Sequence[np.ndarray]) -> None:
+def _compare(results: Mapping[str, np.ndarray], golden: Mapping[str, np.ndarray]) -> None:
     """Print that the results equal the golden model's. Raises StreamgenError if they differ."""
     wrong = []
-    for name, result, expected in zip(names, results, golden, strict=True):
+    for name, result in results.items():
+        expected = golden[name]
         if result.tobytes() != expected.tobytes():
             differ = result.view(f"u{result.itemsize}") != expected.view(f"u{expected.itemsize}")
             wrong.append(f"{int(differ.sum())} of {differ.size} elements of {name}")

@@ -99,6 +99,24 @@ class Interface:
             shaped[name] = array.reshape(*shape, *self.trailing.get(name, array.shape[-1:]))
         return _filled(self.results, shaped)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the arrays among the arguments, in order."""
+        return list(_names(self.arguments))
+
+    def nested(self, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
+        """The arguments with these arrays in order. ValueError for another number of arrays."""
+        nest: tuple[Any, ...] = _filled(self.arguments, dict(zip(self.names, arrays, strict=True)))
+        return nest
+
+    def named_arguments(self, arguments: Sequence[Any]) -> dict[str, np.ndarray]:
+        """The arrays among the arguments by name, in order."""
+        return dict(_pairs(self.arguments, tuple(arguments), "inputs"))
+
+    def named_results(self, results: Any) -> dict[str, np.ndarray]:
+        """The arrays among the results by name, in order."""
+        return dict(_pairs(self.results, results, "results"))
+
     def given(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The arrays among the arguments, in order, that `taken` turns into inputs [tokens, features], with
         one leading dimension that is not fixed. Ids [tokens] are taken modulo the rows of their table.
@@ -112,7 +130,7 @@ class Interface:
                 if name in self.ids
                 else inputs[name],
             )
-            for name in _names(self.arguments)
+            for name in self.names
         ]
 
     def _argument(self, name: str, rows: np.ndarray) -> np.ndarray:
@@ -127,7 +145,7 @@ class Interface:
     def _rows(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, each with one dimension of features."""
         rows: dict[str, np.ndarray] = {}
-        for name, array in _pairs(self.arguments, tuple(given), "inputs"):
+        for name, array in self.named_arguments(given).items():
             extents = self.trailing.get(name, array.shape[-1:])
             lead = array.shape[: array.ndim - len(extents)]
             if name in self.trailing and (not lead or array.shape[len(lead) :] != extents):

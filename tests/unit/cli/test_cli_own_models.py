@@ -4,6 +4,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece
 import torch
@@ -25,6 +26,28 @@ def path():
 
 def layers():
     return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
+"""
+
+NESTED = """
+import torch
+from torch import nn
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factors, self.offsets = nn.Embedding(4, 8), nn.Embedding(6, 8)
+
+    def forward(self, kinds, x):
+        return x * self.factors(kinds[:, 0]) + self.offsets(kinds[:, 1])
+
+class Nested(Rows):
+    def forward(self, given):
+        return [{"y": super().forward(given["kinds"], given["x"])}]
+
+flat = Rows()
+
+def nested():
+    return Nested(), ({"kinds": torch.zeros(2, 2, dtype=torch.int64), "x": torch.ones(2, 8)},)
 """
 
 
@@ -70,6 +93,7 @@ def test_ids_and_characters(source: str, tmp_path: Path, capsys: pytest.CaptureF
         (["generate", "{source}:model", "--on", "golden", "-p", "1 61"], "the prompt must be ids below 61"),
         (["compile", "{source}:layers", "-o", "{folder}/out"], "example_inputs are missing"),
         (["compile", "{source}:layers", "-o", "{folder}/out", "--example-shape", "2,x"], "1,28,28"),
+        (["compile", "{source}:layers", "-o", "{folder}/out", "--example-shape", "2,8:id"], "1,16:ids"),
         (["compile", "{source}:other", "-o", "{folder}/out"], "has no function or module 'other'"),
         (["compile", "{folder}/fails.py:model", "-o", "{folder}/out"], "ValueError: not today (line 2)"),
         (
@@ -134,3 +158,31 @@ def test_pieces(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         theirs.id_to_piece(index).replace("\u2581", " ") for index in map(int, ids.split()) if index < 30
     ]
     assert status == 0 and text.rstrip("\n") == "".join(pieces)
+
+
+@pytest.mark.slow
+def test_arguments_in_nests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A module whose arguments are in a dict takes an array for each, and random ones."""
+    (tmp_path / "nested.py").write_text(NESTED)
+    folder, shapes = str(tmp_path / "out"), ["--example-shape", "2,2:ids", "--example-shape", "2,8"]
+    status, _, err = _run(capsys, "compile", f"{tmp_path}/nested.py:flat", "-o", folder, *shapes)
+    assert status == 0, err
+    status, out, err = _run(capsys, "simulate", folder, "--tokens", "3")
+    assert status == 0, err
+    assert "input kinds [3, 2] int64" in out and "equal the golden model's" in out
+    folder = str(tmp_path / "nested")
+    assert _run(capsys, "compile", f"{tmp_path}/nested.py:nested", "-o", folder)[0] == 0
+    np.save(tmp_path / "kinds.npy", [[3, 0], [2, 5]])
+    np.save(tmp_path / "x.npy", np.ones((2, 8)))
+    given = ["-i", f"{tmp_path}/kinds.npy", "-i", f"{tmp_path}/x.npy", "-o", f"{tmp_path}/y.npy"]
+    status, out, err = _run(capsys, "simulate", folder, *given)
+    assert status == 0, err
+    assert "equal the golden model's" in out
+    assert np.load(tmp_path / "y.npy").shape == (2, 8)
+    np.save(tmp_path / "kinds.npy", [[3, 0], [4, 5]])
+    status, _, err = _run(capsys, "simulate", folder, *given)
+    assert status == 1 and "'given_kinds' holds 4 in column 0; ids are 0 to 3 there" in err
+    status, _, err = _run(capsys, "simulate", folder, *given[:2])
+    assert status == 2 and "once for each of given_kinds, given_x; it is given 1 time" in " ".join(
+        err.split()
+    )
