@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from streamgen.api.arguments import Arguments
 from streamgen.artifact.manifest import Buffer, Manifest, MemoryTiming, StatusBlock
 from streamgen.artifact.phase_table import PhaseTable
 from streamgen.artifact.written import CHAIN_FILE, MANIFEST, WRITTEN, sealed
@@ -36,7 +37,7 @@ from streamgen.observe.timing import predicted_pass
 from streamgen.observe.view import GroupView, group_view
 from streamgen.observe.waves import Waves
 from streamgen.package import package
-from streamgen.runtime.arrays import array_of, random_inputs, require_count, require_seconds
+from streamgen.runtime.arrays import require_count, require_seconds
 from streamgen.runtime.chain import Chain, ChainExecution
 from streamgen.runtime.execution import Compute, Launch, OpenDevice
 from streamgen.runtime.memory import MemoryModel
@@ -294,40 +295,13 @@ class Accelerator:
         return measured
 
     def random_inputs(self, tokens: int, seed: int) -> list[Any]:
-        """Random arguments of `run` for `tokens` tokens: normal floats, uniform ids below the rows of their
-        tables, or uniform integers of the format."""
-        require_count("tokens", tokens)
-        arrays = random_inputs(self.inputs, tokens, seed)
-        if self._interface is None:
-            return arrays
-        given = self._interface.given({i.name: a for i, a in zip(self.inputs, arrays, strict=True)})
-        return list(self._interface.nested(given))
+        """Random arguments of `run` for `tokens` tokens (`Arguments.random`)."""
+        return self.arguments.random(tokens, seed)
 
     @property
-    def arguments(self) -> list[str]:
-        """Names of the arrays among the arguments of `run`, in order."""
-        return [info.name for info in self.inputs] if self._interface is None else self._interface.names
-
-    def nested(self, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
-        """The arguments of `run` that hold these arrays, in the order of `arguments`. Raises ValueError for
-        another number of arrays."""
-        if len(arrays) != len(self.arguments):
-            names = ", ".join(self.arguments)
-            raise ValueError(f"{len(arrays)} arrays are given; one is needed for each of {names}")
-        return tuple(arrays) if self._interface is None else self._interface.nested(arrays)
-
-    def named_arguments(self, arguments: Sequence[Any]) -> dict[str, np.ndarray]:
-        """The arrays among the arguments of `run` by name, in order."""
-        if self._interface is None:
-            return dict(zip(self.arguments, arguments, strict=True))
-        return self._interface.named_arguments(arguments)
-
-    def named_results(self, results: Any) -> dict[str, np.ndarray]:
-        """The arrays among the results of `run` by name, in order."""
-        if self._interface is not None:
-            return self._interface.named_results(results)
-        arrays = results if isinstance(results, tuple) else (results,)
-        return dict(zip((info.name for info in self.outputs), arrays, strict=True))
+    def arguments(self) -> Arguments:
+        """How arrays are nested in the arguments and results of `run`."""
+        return Arguments(self._interface, self.inputs, self.outputs)
 
     @property
     def golden(self) -> Callable[..., Any]:
@@ -405,24 +379,12 @@ class Accelerator:
         self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
     ) -> Any:
         with self._watched(memory, debugging) as execution:
-            return self._through(partial(execution.run, timeout=timeout), inputs)
+            return self.arguments.through(partial(execution.run, timeout=timeout), inputs)
 
     @in_turn
     def _golden_run(self, *inputs: Any) -> Any:
         computes: list[Compute] = [group.golden for group in self.groups]
-        return self._through(partial(self._running().evaluate, computes), inputs)
-
-    def _through(self, compute: Callable[..., tuple[np.ndarray, ...]], inputs: Sequence[Any]) -> Any:
-        """Apply `compute`, a function from arrays in order to arrays in order, to nested inputs, and nest its
-        outputs."""
-        given = tuple(array_of(value, f"input {index}") for index, value in enumerate(inputs))
-        if self._interface is None:
-            outputs = compute(*given)
-            return outputs[0] if len(outputs) == 1 else outputs
-        taken = self._interface.taken(given)
-        outputs = compute(*(taken[info.name] for info in self.inputs))
-        names = [info.name for info in self.outputs]
-        return self._interface.rebuilt(dict(zip(names, outputs, strict=True)), given)
+        return self.arguments.through(partial(self._running().evaluate, computes), inputs)
 
     def _page(self, report: Report) -> str:
         """The report as an HTML page."""

@@ -148,8 +148,8 @@ def simulate(
                 f"{counted(len(outputs), 'time')}"
             )
         if inputs:
-            require_inputs(accelerator.arguments, given)
-            arguments = accelerator.nested(given)
+            require_inputs(accelerator.arguments.names, given)
+            arguments = accelerator.arguments.nested(given)
         else:
             arguments = tuple(accelerator.random_inputs(tokens or accelerator.manifests[0].max_tokens, seed))
         memory = MemoryModel(delays=delays, seed=seed) if delays else None
@@ -162,15 +162,15 @@ def simulate(
             progress=progress,
             device=card,
         )
-        results = accelerator.named_results(result)
+        results = accelerator.arguments.named_results(result)
         if check_weights:
             progress("reading the weights back")
             accelerator.check_weights()
         progress("running the golden model" if compare else "")
-        expected = accelerator.named_results(accelerator.golden(*arguments)) if compare else None
+        expected = accelerator.arguments.named_results(accelerator.golden(*arguments)) if compare else None
     if outputs:
         write_outputs([*results.values()], outputs)
-    for name, array in accelerator.named_arguments(arguments).items():
+    for name, array in accelerator.arguments.named(arguments).items():
         origin = "" if inputs else f", random with seed {seed}"
         click.echo(f"input {name} {list(array.shape)} {array.dtype}{origin}")
     for k, (name, array) in enumerate(results.items()):

@@ -55,8 +55,8 @@ def test_networks_of_ids(name: str, tmp_path: Path) -> None:
             assert ours.shape == tuple(theirs.shape)
             assert np.abs(ours - theirs.numpy()).max() < 0.03 * max(1, theirs.abs().max())
     given = accelerator.random_inputs(4, seed=1)
-    named = [accelerator.named_results(run(*given)) for run in (again.run, accelerator.golden)]
-    assert accelerator.named_arguments(given).keys() == {*accelerator.arguments}
+    named = [accelerator.arguments.named_results(run(*given)) for run in (again.run, accelerator.golden)]
+    assert accelerator.arguments.named(given).keys() == {*accelerator.arguments.names}
     assert {name: array.tobytes() for name, array in named[0].items()} == {
         name: array.tobytes() for name, array in named[1].items()
     }

@@ -181,7 +181,7 @@ def test_arguments_in_nests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert np.load(tmp_path / "y.npy").shape == (2, 8)
     np.save(tmp_path / "kinds.npy", [[3, 0], [4, 5]])
     status, _, err = _run(capsys, "simulate", folder, *given)
-    assert status == 1 and "'given_kinds' holds 4 in column 0; ids are 0 to 3 there" in err
+    assert status == 2 and "'given_kinds' holds 4 in column 0; ids are 0 to 3 there" in err
     status, _, err = _run(capsys, "simulate", folder, *given[:2])
     assert status == 2 and "once for each of given_kinds, given_x; it is given 1 time" in " ".join(
         err.split()
