@@ -10,7 +10,6 @@ from streamgen.base.errors import GraphError, UnsupportedOperationError
 from streamgen.model.frontend.decoder import import_decoder, traced_context
 from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.imported import Imported
-from streamgen.model.frontend.joined import is_ids
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.frontend.own_decoder import (
     NoLanguageModel,
@@ -18,6 +17,7 @@ from streamgen.model.frontend.own_decoder import (
     import_without_example,
     makes_logits,
 )
+from streamgen.model.frontend.trace import is_ids
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface, leading_rule, require_plain
 from streamgen.model.operations import Attention
@@ -79,9 +79,11 @@ def import_any(
 def _of_ids(module: torch.nn.Module, given: Sequence[Any], longest: int, reason: Exception) -> Imported:
     """The import of a module that takes ids and is no language model, for a reason.
 
-    Raises the error that is the reason if the module is meant to be one: if it makes a logit for each id.
-    Raises the errors of `import_structured`.
+    Raises the error that is the reason if the module is meant to be one: if it makes a logit for each id of
+    one text, or is causal. Raises the errors of `import_structured`.
     """
+    if isinstance(reason, UnsupportedOperationError) and makes_logits(module, given):
+        raise reason
     try:
         imported = import_structured(module, given, longest=longest)
     except (UnsupportedOperationError, GraphError, ValueError) as error:
@@ -92,10 +94,8 @@ def _of_ids(module: torch.nn.Module, given: Sequence[Any], longest: int, reason:
             raise UnsupportedOperationError(message, error.operations) from None
         raise type(error)(message) from None
     graph = imported.graph
-    rows = graph.vocabularies.values()
     causal = any(isinstance(operation.op, Attention) and operation.op.causal for _, operation in graph.walk())
-    meant = causal or isinstance(reason, UnsupportedOperationError)
-    if meant and graph.mixes_tokens and any(graph.features(name) in rows for name in graph.outputs):
+    if causal and any(graph.features(name) in graph.vocabularies.values() for name in graph.outputs):
         raise reason
     return imported
 

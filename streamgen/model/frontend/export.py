@@ -21,10 +21,10 @@ from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
 from streamgen.model.frontend.imported import Imported, Structure
 from streamgen.model.frontend.importer import Importer
-from streamgen.model.frontend.joined import WRAPPER, Joined, as_given, is_ids, readings
+from streamgen.model.frontend.joined import WRAPPER, Joined, as_given, readings
 from streamgen.model.frontend.module_kinds import changed_state, require_readable
 from streamgen.model.frontend.self_check import require_equal_module
-from streamgen.model.frontend.trace import Constants, export_program, plain_attention
+from streamgen.model.frontend.trace import Constants, export_program, is_ids, plain_attention
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.model.operations import Attention
 

@@ -30,7 +30,7 @@ from streamgen.model.frontend.in_place import memory
 from streamgen.model.frontend.moves import DROPOUTS, MOVES, RENAMES
 from streamgen.model.frontend.outside import add_outside, is_outside, nobody_brings
 from streamgen.model.frontend.refusals import Problem, refusal
-from streamgen.model.frontend.trace import Unsupported, aten, is_constant_call, shape
+from streamgen.model.frontend.trace import Unsupported, aten, is_constant_call, is_ids, shape
 from streamgen.model.graph.logical import Input, LogicalGraph
 from streamgen.model.operations import Scalar
 
@@ -145,7 +145,7 @@ class Importer:
         if not draft.constants.placeholder(node):
             name, features = draft.name(node.name), shape(node)[-1]
             draft.lines(node, name, draft.elements.tokens, features)
-            self.inputs.append(Input(name, features, "ids" if lookups.is_ids(node) else "real"))
+            self.inputs.append(Input(name, features, "ids" if is_ids(node.meta["val"]) else "real"))
 
     def _outputs(self, node: Node) -> list[str | None]:
         results: list[str | None] = []
@@ -156,8 +156,8 @@ class Importer:
             if not self.draft.knows(result):
                 raise GraphError(f"output {position} of the module does not depend on its inputs")
             try:
-                if lookups.is_ids(result):
-                    raise Unsupported(f"the module returns {result.meta['val'].dtype}; outputs hold floats")
+                if is_ids(value := result.meta["val"]):
+                    raise Unsupported(f"the module returns {value.dtype}; outputs hold floats")
                 name = self.draft.form(node, result, self._rows)
             except Unsupported as reason:
                 self._note(getattr(reason, "node", result), str(reason))

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import GraphError
 from streamgen.model.frontend.imported import Imported, Structure
+from streamgen.model.frontend.trace import is_ids
 from streamgen.model.nests import leading_rule
 
 WRAPPER = "inner"  # attribute of Joined
@@ -30,9 +31,9 @@ MOST_COLUMNS = 64  # of ids that become an input each
 class Reading:
     """Example arguments, with the last dimensions of their tensors joined.
 
-    own: their nest. given: leaves and nest as the importer takes them, with a tuple of columns in the place
-    of ids that have several. trailing: for each leaf of `own`, the extents that are joined; None for a leaf
-    that stays as it is.
+    own: the nest of the module. leaves, spec: as the importer takes them, with a tuple of columns in the
+    place of ids that have several. trailing: for each leaf of `own`, the extents that are joined; None for a
+    leaf that stays as it is. columns: for each leaf of `own`, how many of `leaves` it becomes.
     """
 
     own: pytree.TreeSpec
@@ -81,11 +82,6 @@ class Joined(torch.nn.Module):
             return module(*args, **keywords)
 
         self.forward = forward
-
-
-def is_ids(leaf: Any) -> bool:
-    """Whether a leaf is a tensor of integers."""
-    return isinstance(leaf, torch.Tensor) and not (leaf.is_floating_point() or leaf.is_complex())
 
 
 def readings(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Iterator[Reading]:

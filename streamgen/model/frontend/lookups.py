@@ -6,7 +6,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.trace import Unsupported, aten, shape
+from streamgen.model.frontend.trace import Unsupported, aten, is_ids, shape
 from streamgen.model.operations import Embedding
 
 
@@ -70,16 +70,9 @@ def _written(draft: Draft, node: Node) -> None:
 
 def require_lookup(draft: Draft, node: Node) -> None:
     """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
-    if node.target not in OF_IDS and any(draft.knows(n) and is_ids(n) for n in node.all_input_nodes):
+    values = (source.meta.get("val") for source in node.all_input_nodes if draft.knows(source))
+    if node.target not in OF_IDS and any(map(is_ids, values)):
         raise Unsupported("ids can be looked up in an embedding, and nothing else")
-
-
-def is_ids(node: Node) -> bool:
-    """Whether a tensor holds integers."""
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor):
-        return False
-    return not (value.is_floating_point() or value.is_complex())
 
 
 def _nodes(arguments: Any) -> list[Node]:

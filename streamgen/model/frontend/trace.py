@@ -64,6 +64,11 @@ class Mismatch(Unsupported):
         self.node = node
 
 
+def is_ids(value: Any) -> bool:
+    """Whether a value is a tensor of integers."""
+    return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+
+
 def arguments(node: Node) -> dict[str, Any]:
     """The arguments of a call by name, those left out with their defaults."""
     target: Any = node.target
