@@ -284,7 +284,7 @@ def _half(draft: Draft, node: Node, a: Any, b: Any, alpha: float) -> None:
     constant = draft.tables.shown(other) if isinstance(other, Node) else torch.tensor(float(other))
     if target in PRODUCTS or (target in QUOTIENTS and a in draft.partial):
         if constant.numel() != 1 and target in PRODUCTS:
-            return draft.half(node, partial.zeros(constant))
+            return draft.half(node, partial.weighed(constant))
         if constant.numel() != 1 or not float(constant):
             raise Unsupported(partial.needed)
         return draft.half(

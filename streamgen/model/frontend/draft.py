@@ -41,8 +41,8 @@ class Partial:
     def plus(self, constant: torch.Tensor) -> "Partial":
         raise Unsupported(self.needed)
 
-    def zeros(self, factors: torch.Tensor) -> "Partial":
-        """Times a constant of zeros and ones."""
+    def weighed(self, factors: torch.Tensor) -> "Partial":
+        """Times a constant of several numbers, such as a mask of zeros and ones."""
         raise Unsupported(self.needed)
 
     def turned(self, table: Node) -> "Partial":

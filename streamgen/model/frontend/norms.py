@@ -3,6 +3,8 @@
 rms      x * rsqrt(mean(x ** 2) + epsilon)              or x / sqrt(...)
 layer    (x - mean(x)) * rsqrt(var(x) + epsilon)        var(x, unbiased=False) or mean((x - mean(x)) ** 2)
 
+The weight of a layer norm may stand before its division: weight * (x - mean(x)) / sqrt(...).
+
 GroupNorm is the layer norm of each group of a token's features, times one weight per feature, plus one bias
 per feature.
 """
@@ -18,6 +20,7 @@ from streamgen.model.frontend.draft import Draft, Partial
 from streamgen.model.frontend.moves import renamed
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Binary, Constant, Norm
+from streamgen.numbers.quantisation import require_finite
 
 WRITTEN_OUT = (
     "a mean over features must be part of a norm: x * rsqrt(mean(x ** 2, -1, keepdim=True) + epsilon), or "
@@ -40,14 +43,21 @@ class Mean(Partial):
 
 @dataclass(frozen=True, eq=False)
 class Centred(Partial):
-    """x - mean(x), or its square."""
+    """x - mean(x), times a weight for each feature, or its square."""
 
     x: torch.Tensor
     squared: bool = False
+    weight: torch.Tensor | None = None
     needed = WRITTEN_OUT
 
+    def weighed(self, factors: torch.Tensor) -> "Centred":
+        features = self.x.shape[-1]
+        if self.squared or self.weight is not None or not factors.numel() == factors.shape[-1] == features:
+            raise Unsupported(WRITTEN_OUT)
+        return replace(self, weight=factors.reshape(-1))
+
     def square(self) -> "Centred":
-        if self.squared:
+        if self.squared or self.weight is not None:
             raise Unsupported(WRITTEN_OUT)
         return replace(self, squared=True)
 
@@ -71,14 +81,15 @@ class Spread(Partial):
         return replace(self, form="inverse" if inverse else "root")
 
     def multiplied(self, draft: Draft, node: Node, other: Node, *, divides: bool = False) -> None:
-        centred = draft.partial.get(other)
+        centred, weight = draft.partial.get(other), None
         if self.kind == "layer":
             fits = isinstance(centred, Centred) and not centred.squared and torch.equal(centred.x, self.x)
+            weight = centred.weight if isinstance(centred, Centred) else None
         else:
             fits = other in draft.contents and torch.equal(draft.contents[other], self.x)
         if not fits or self.form != ("root" if divides else "inverse"):
             raise Unsupported(WRITTEN_OUT)
-        _norm(draft, node, self.x, self.kind, None, None, self.epsilon)
+        _norm(draft, node, self.x, self.kind, weight, None, self.epsilon)
 
 
 def _norm(
@@ -88,13 +99,24 @@ def _norm(
     read = draft.elements.spread
     order, columns = read(x) if isinstance(x, torch.Tensor) else draft.form(node, x, read)
     heads = _heads(order, shape(node)[-1])
-    if any(draft.knows(p) for p in (weight, bias)):
-        raise Unsupported("its weight or bias is computed at run time")
-    given = [None if p is None else draft.constants.array(node, p).reshape(-1) for p in (weight, bias)]
+    given = [_parameter(draft, node, parameter) for parameter in (weight, bias)]
     factor = np.ones(len(columns) // heads, np.float32) if given[0] is None else given[0]
     op = Norm(kind, factor, epsilon, given[1], heads=heads)
     name = draft.add(node, draft.named(node), op, draft.value(node, columns))
     draft.spread(node, [(name, len(columns))], order)
+
+
+def _parameter(draft: Draft, node: Node, parameter: Any) -> np.ndarray | None:
+    """A weight or bias, a call or its value, float32 [features]."""
+    if parameter is None:
+        return None
+    if isinstance(parameter, torch.Tensor):
+        values: np.ndarray = parameter.cpu().to(torch.float32).numpy()
+        require_finite(f"a constant of {draft.where(node)} ", values)
+        return values
+    if draft.knows(parameter):
+        raise Unsupported("its weight or bias is computed at run time")
+    return draft.constants.array(node, parameter).reshape(-1)
 
 
 def _heads(order: torch.Tensor, features: int) -> int:

@@ -257,10 +257,13 @@ def _most_tokens(wrapped: _OnIds, call: TextCall, wanted: int) -> int:
 
 def _refused(wrapped: _OnIds, call: TextCall, tokens: int) -> str:
     """What a module says against so many tokens; empty when it runs with them."""
-    _, error = _ran(wrapped, call.ids(torch.zeros(tokens, dtype=torch.int64)))
+    logits, error = _ran(wrapped, call.ids(torch.zeros(tokens, dtype=torch.int64)))
     if isinstance(error, UnclearLogits):
         raise error
-    return "" if error is None else first_line(error)
+    if error is not None:
+        return first_line(error)
+    rows = logits.numel() // logits.shape[-1] if logits.ndim else 0
+    return "" if rows in (1, tokens) else f"it makes logits for {rows} of {tokens} ids"
 
 
 def _ran(module: torch.nn.Module, *arguments: Any) -> tuple[Any, Exception | None]:

@@ -68,7 +68,7 @@ class Scores(Partial):
             raise Unsupported("scores must be scaled before they are soft-capped")
         return replace(self, scale=self.scale * factor, hidden_at=self.hidden_at * factor)
 
-    def zeros(self, factors: torch.Tensor) -> "Scores":
+    def weighed(self, factors: torch.Tensor) -> "Scores":
         kept = factors == 1
         if self.zeroed is not None or self.form != "product" or not (kept | (factors == 0)).all():
             raise Unsupported(

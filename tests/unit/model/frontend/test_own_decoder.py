@@ -17,7 +17,7 @@ from streamgen.model.frontend.own_decoder import logits_of
 from streamgen.model.golden_text import GoldenModel, is_language_model
 from streamgen.model.graph.interpret import reference
 from streamgen.model.graph.logical import LogicalGraph
-from streamgen.model.operations import Attention, Cache
+from streamgen.model.operations import Attention, Cache, Norm
 from streamgen.numbers.quantisation import Numbers
 from tests.shared.own_models import STYLES, built, others, shaped, style
 
@@ -304,3 +304,45 @@ def test_shapes_are_enough_for_an_estimate() -> None:
         layer.att.mask = torch.triu(torch.ones(20, 20), diagonal=1)
     estimate = streamgen.estimate(model.eval(), torch.zeros(1, 6, dtype=torch.int64))
     assert estimate.passes
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda g, x: (
+            g * (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, correction=0) + 1e-5)
+        ),
+        lambda g, x: (
+            (x - x.mean(-1, True)) * g * torch.rsqrt((x - x.mean(-1, True)).square().mean(-1, True) + 1e-5)
+        ),
+    ],
+)
+def test_weights_before_the_division_of_a_norm(norm: Callable[..., torch.Tensor]) -> None:
+    weight = torch.rand(16) + 0.5
+    graph = _imported(Tiny(ending=lambda self, x: self.head(norm(weight, x))))
+    (op,) = (o.op for _, o in graph.walk() if isinstance(o.op, Norm))
+    assert op.kind == "layer" and np.array_equal(op.weight, weight.numpy())
+
+
+@pytest.mark.parametrize(
+    "norm", [lambda x: x[..., :1] * x, lambda x: torch.arange(1.0 * x.shape[1])[:, None] * x]
+)
+def test_other_factors_in_a_norm_are_refused(norm: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def ending(self: Tiny, x: torch.Tensor) -> torch.Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        return self.head(norm(centred) / torch.sqrt(x.var(-1, keepdim=True, correction=0) + 1e-5))
+
+    with pytest.raises(UnsupportedOperationError):
+        _imported(Tiny(ending=ending))
+
+
+def test_a_module_that_crops_its_ids() -> None:
+    """It has as many positions as it takes ids whole."""
+    graph = _imported(Tiny())
+
+    class Cropped(Tiny):
+        def forward(self, ids: torch.Tensor) -> Any:
+            return super().forward(ids[:, -12:])
+
+    assert graph.context == 12
+    assert _imported(Cropped()).form() == graph.form()
