@@ -7,10 +7,8 @@ place, size, predict    only for exact evaluations: the stages of `streamgen.est
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from fractions import Fraction
 from functools import cached_property, reduce
 from hashlib import blake2b
-from operator import add
 from typing import Any
 
 from streamgen.api.estimation import estimate, imported
@@ -20,16 +18,11 @@ from streamgen.api.search.factors import Factor, Value, factors_of, restricted
 from streamgen.artifact.packing import BEAT_BITS
 from streamgen.base.errors import BudgetError, GraphError
 from streamgen.compiler.config import CompileConfig
-from streamgen.compiler.explore.bound import Stage, least_cycles, phases, stages
-from streamgen.compiler.explore.estimate import GAP
-from streamgen.compiler.lower import insert_converters, insert_forks
-from streamgen.compiler.plan.grouping import GroupPlan, parts_of
+from streamgen.compiler.plan.grouping import parts_of
 from streamgen.compiler.plan.policy import limited, quantised
-from streamgen.contract import multipliers
+from streamgen.compiler.plan.sketch import Sketch, larger
 from streamgen.contract.cost import Resources
-from streamgen.fifo.queue import QueueParams
 from streamgen.model.golden_text import is_language_model
-from streamgen.model.graph import Graph, Node
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.numbers.weights import FORMATS
@@ -37,8 +30,6 @@ from streamgen.observe.estimate import Estimate
 
 Point = Mapping[str, Value]
 """Values by the name of the factor. The compiler chooses the other factors."""
-
-LINK = 2  # least depth of a FIFO whose depth is not fixed
 
 
 def space(
@@ -168,8 +159,8 @@ class Space:
         return evaluation
 
     def _roughly(self, config: CompileConfig) -> Evaluation:
-        parts = [_Sketch(part) for part in parts_of(self._graph, config)]
-        used = reduce(_larger, (part.resources for part in parts))
+        parts = [Sketch(part) for part in parts_of(self._graph, config)]
+        used = reduce(larger, (part.resources for part in parts))
         most = config.max_tokens
         if self._text:
             position = config.context // 2
@@ -205,11 +196,11 @@ class Space:
         tokens = steps[0].tokens
         largest = [run for run in estimated.passes if run.tokens == config.max_tokens]
         first = estimated.first_tokens.get(config.max_tokens, sum(run.cycles for run in largest))
-        used = reduce(_larger, (group.resources.total for group in estimated.groups))
+        used = reduce(larger, (group.resources.total for group in estimated.groups))
         hertz = config.clock_mhz * 1e6
         bits = products = 0.0
         for part in parts_of(self._graph, config):
-            work = _Sketch(part).work(tokens, config.context // 2 if self._text else 0)
+            work = Sketch(part).work(tokens, config.context // 2 if self._text else 0)
             products, bits = products + work[0], bits + work[1]
         joules = energy(
             config.card, config.clock_mhz, cycles=cycles, products=products, bits=bits, luts=used.lut
@@ -224,74 +215,6 @@ class Space:
             joules=joules / tokens,
             over=_over(used, config),
         )
-
-
-class _Sketch:
-    """A group, built up to its converters: without placement, FIFO depths and descriptors."""
-
-    def __init__(self, part: GroupPlan) -> None:
-        self._part, self._budget = part, part.budget
-        self._rate: Fraction = self._budget.board.hbm.beats_per_cycle(self._budget.clock_mhz)
-        self._largest = insert_converters(insert_forks(part.derivation.largest))
-
-    @property
-    def resources(self) -> Resources:
-        """Resources of kernels, converters and FIFOs, without the blocks around the graph."""
-        graph = self._largest
-        nodes = [_cost(node) for node in graph.nodes]
-        fifos = []
-        for edge in graph.edges:
-            bits = [t.token_bits for p in range(graph.phases) if (t := graph.itensor(edge, p)) is not None]
-            fifos.append(QueueParams(bits=max(bits), depth=edge.depth or LINK).resources)
-        return reduce(add, (*nodes, *fifos))
-
-    def cycles(self, tokens: int, position: int) -> float:
-        """Least cycles of a pass: the sum over its phases of the largest of the cycles of memory, of
-        products, and of the slowest operation."""
-        graph = self._graph(tokens, position)
-        if graph.phases == 1:
-            walked: list[tuple[Stage, int]] = [(stage, 1) for stage in stages(graph, tokens)]
-            least = least_cycles([stage for stage, _ in walked], self._rate) + GAP * len(walked)
-            return max(least, float(_longest(graph, 0)))
-        return sum(
-            walks * (max(stage.cycles(self._rate), _longest(graph, phase)) + GAP)
-            for phase, (stage, walks) in enumerate(phases(graph))
-        )
-
-    def work(self, tokens: int, position: int) -> tuple[float, float]:
-        """The products of a pass, and the bits that it reads from and writes to memory."""
-        walked = phases(self._graph(tokens, position))
-        return (
-            float(sum(walks * stage.products for stage, walks in walked)),
-            8.0 * sum(walks * stage.bytes for stage, walks in walked),
-        )
-
-    def _graph(self, tokens: int, position: int) -> Graph:
-        plan = self._part.derivation.plan
-        tokens = -(-tokens // plan.token_lanes) * plan.token_lanes
-        return self._part.derivation.graph(tokens, min(position, max(0, plan.context - tokens)))
-
-
-def _longest(graph: Graph, phase: int) -> int:
-    """Cycles of the slowest operation of a phase, without matmuls and moves."""
-    return max(
-        (
-            node.params.cost(bounds).cycles
-            for node in graph.nodes
-            if (bounds := node.bounds[phase]) is not None and not multipliers(node.params)
-        ),
-        default=0,
-    )
-
-
-def _cost(node: Node) -> Resources:
-    bounds = next(bounds for bounds in node.bounds if bounds is not None)
-    return node.params.cost(bounds).resources
-
-
-def _larger(a: Resources, b: Resources) -> Resources:
-    """For each resource, the larger of two amounts."""
-    return Resources(**{f.name: max(getattr(a, f.name), getattr(b, f.name)) for f in fields(Resources)})
 
 
 def _over(used: Resources, config: CompileConfig) -> dict[str, float]:
