@@ -152,8 +152,8 @@ def test_ending(ending: Any) -> None:
         ),
         (
             Tiny(ending=lambda self, x: self.head(x[:, :-1])),
-            UnsupportedOperationError,
-            "each row holds features of one token",
+            ValueError,
+            "the module does not run on 5 ids: it makes logits for 4 of 5 ids",
         ),
         (
             Tiny(ending=lambda self, x: self.head(x).flip(1)),
