@@ -1,5 +1,6 @@
 """Lookups: rows of a table by ids, elements of a tensor by constant indices."""
 
+from math import prod
 from typing import Any
 
 import torch
@@ -19,25 +20,31 @@ def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     if draft.knows(table) or table in draft.tables:
         raise Unsupported("its table is computed at run time")
     order, columns = draft.form(node, ids, draft.elements.spread)
-    op = Embedding(draft.constants.array(node, table))
-    features = op.extents[1]
-    rows = [draft.add(node, "embedding", op, draft.value(node, column)) for column in columns.split(1)]
+    rows, *extents = shape(table)
+    features = prod(extents)
+    array = draft.constants.array(node, table)
+    op = Embedding(array if array.ndim == 2 else array.reshape(rows, features))  # a tied head is this array
+    names = [draft.add(node, "embedding", op, draft.value(node, column)) for column in columns.split(1)]
     places = order[:, :, None] * features + torch.arange(features)
-    draft.spread(node, [(name, features) for name in rows], places.flatten(1))
+    draft.spread(node, [(name, features) for name in names], places.flatten(1))
 
 
 def _rows(draft: Draft, node: Node) -> None:
-    """table[ids]."""
-    table, (ids, *more) = node.args
-    if more or shape(table).numel() != shape(table)[:2].numel():
-        raise Unsupported("ids can choose whole rows of a table [rows, features]")
+    """table[ids], or table.index_select(0, ids)."""
+    table: Any = node.args[0]
+    if node.target == aten.index_select.default:
+        _, other, ids = node.args
+    else:
+        ids, *other = node.args[1]
+    if ids is None or other:
+        raise Unsupported("ids can choose whole rows of a table, by its first dimension")
     _looked_up(draft, node, table, ids)
 
 
 def _indexed(draft: Draft, node: Node) -> None:
     """x[:, indices], or x.index_select(dim, indices)."""
     source: Any = node.args[0]
-    if source in draft.constants.tensors and node.target == aten.index.Tensor:
+    if source in draft.constants.tensors:
         return _rows(draft, node)
     others = [n for n in node.all_input_nodes if n is not source]
     if not draft.knows(source) or any(draft.knows(n) for n in others):

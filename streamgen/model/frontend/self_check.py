@@ -98,6 +98,7 @@ class _Text:
 
     def _next(self, tokens: int) -> ComparedPass:
         ids = self.random.choice(self.ids, tokens)
+        ids[-1] = self.ids[-1]
         logits, position = self.graph.outputs[0], self.position
         computed, self.state = self.interpreter(
             {"ids": ids}, position=position, state=self.state, every_row=True, outputs=(logits,)
@@ -214,6 +215,7 @@ class _Both:
                 shape = [*(extents.get(d, n) for d, n in enumerate(leaf.shape[:-1])), leaf.shape[-1]]
                 if name is not None and name in self.rows:
                     leaf = torch.randint(self.rows[name], shape, generator=generator).to(leaf.dtype)
+                    leaf.view(-1)[-1] = self.rows[name] - 1
                 else:
                     leaf = torch.randn(shape, generator=generator).to(leaf.dtype)
             taken.append(leaf.float() if isinstance(leaf, torch.Tensor) and leaf.dtype in HALVES else leaf)

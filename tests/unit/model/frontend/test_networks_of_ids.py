@@ -94,6 +94,36 @@ def test_wrong_files(change: Any, message: str) -> None:
         Interface.from_json(text.replace("'", '"'))
 
 
+class Looked(nn.Module):
+    """A table of any shape, looked up by a function."""
+
+    def __init__(self, look: Any, *extents: int) -> None:
+        super().__init__()
+        self.look, self.table = look, nn.Parameter(torch.randn(300, *extents))
+
+    def forward(self, kind: torch.Tensor) -> torch.Tensor:
+        return self.look(self.table, kind)
+
+
+@pytest.mark.parametrize(
+    ("look", "extents"),
+    [
+        (lambda w, c: w[c], (3,)),
+        (lambda w, c: w[c], ()),
+        (lambda w, c: w[c], (2, 4)),
+        (lambda w, c: w.index_select(0, c), (3,)),
+        (lambda w, c: w[c.int().long()], (3,)),
+    ],
+)
+def test_tables_of_any_shape(look: Any, extents: tuple[int, ...]) -> None:
+    module, kinds = Looked(look, *extents).eval(), ids(300, 5)
+    graph, interface = import_any(module, kinds)
+    assert interface is not None
+    computed = reference(graph)({"kind": kinds.numpy()})[0]
+    rows = interface.rebuilt(computed, (kinds.numpy(),))
+    assert rows.shape == (5, *extents) and np.array_equal(rows, module(kinds).detach().numpy())
+
+
 class Offsets(OneTable):
     def forward(self, kinds: torch.Tensor) -> torch.Tensor:
         return super().forward(kinds + torch.tensor([0, 3, 6]))
@@ -133,6 +163,19 @@ def test_an_encoder_that_makes_a_score_for_each_word() -> None:
         (Offsets(), ids(3, 5, 3), UnsupportedOperationError, "ids can be looked up in an embedding"),
         (Numbers(), ids(7, 5), UnsupportedOperationError, "it casts integers to torch.float32"),
         (Returned(), ids(7, 5), UnsupportedOperationError, "returns torch.int64; outputs hold floats"),
+        (
+            Looked(lambda w, c: w[c.to(torch.uint8).long()], 3),
+            ids(300, 5),
+            UnsupportedOperationError,
+            "it casts ids to torch.uint8, which does not hold all of them",
+        ),
+        (
+            Looked(lambda w, c: w.mT[:, c], 3),
+            ids(300, 5),
+            UnsupportedOperationError,
+            "by its first dimension",
+        ),
+        (Looked(lambda w, c: w[-c], 3), ids(300, 5), UnsupportedOperationError, "ids can be looked up"),
         (
             Category(),
             ids(9, 2, 5),
