@@ -43,11 +43,12 @@ class Arguments:
         return self.interface.named_arguments(arguments)
 
     def named_results(self, results: Any) -> dict[str, np.ndarray]:
-        """The arrays among results by name, in order."""
+        """The arrays among results by name, in the order of the outputs."""
+        names = [info.name for info in self.outputs]
         if self.interface is not None:
-            return self.interface.named_results(results)
-        arrays = results if isinstance(results, tuple) else (results,)
-        return dict(zip((info.name for info in self.outputs), arrays, strict=True))
+            named = self.interface.named_results(results)
+            return {name: named[name] for name in names}
+        return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
 
     def random(self, tokens: int, seed: int) -> list[Any]:
         """Random arguments for `tokens` tokens: normal floats, uniform ids below the rows of their tables, or

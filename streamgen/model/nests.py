@@ -114,7 +114,7 @@ class Interface:
         return dict(_pairs(self.arguments, tuple(arguments), "inputs"))
 
     def named_results(self, results: Any) -> dict[str, np.ndarray]:
-        """The arrays among the results by name, in order."""
+        """The arrays among the results by name."""
         return dict(_pairs(self.results, results, "results"))
 
     def given(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ ENDS_OF_CHANNELS = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|calls|>"})
 
 def ends_among(tokens: Collection[str]) -> set[str]:
     """Those of the tokens whose name says that they end a text. tokens: all but the words of a vocabulary."""
-    known = {token for token in ENDS if token in tokens}
-    if any(ends <= known for ends in ENDS_OF_CHANNELS):
-        known.discard(END_OF_CHANNEL)
-    return known
+    named = {token for token in ENDS if token in tokens}
+    if any(ends <= named for ends in ENDS_OF_CHANNELS):
+        named.discard(END_OF_CHANNEL)
+    return named

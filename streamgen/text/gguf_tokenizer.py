@@ -29,9 +29,8 @@ from streamgen.text.known import require_known, shown
 from streamgen.text.library import described, surround, told
 from streamgen.text.templates import names_template, templates_of_metadata
 from streamgen.text.tokenizer import Tokenizer
-from streamgen.text.words import SPACE, WORDS
+from streamgen.text.words import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED, WORDS
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of tokens, as GGUF numbers them
 NAMES = {
     "bos": "bos",
     "eos": "eos",

@@ -27,9 +27,8 @@ from streamgen.text.templates import templates_of_folder
 from streamgen.text.token_bytes import TokenBytes
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_settings import ADDED, EXTRA, MAP, NAMES, names_token
-from streamgen.text.words import SPACE
+from streamgen.text.words import BYTE, CONTROL, SPACE, UNKNOWN, USER_DEFINED
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of pieces
 NAMED = ("bos", "eos", "unk", "pad")
 ALL = 1 << 30  # more spaces than a text begins with
 KIND = "SentencePieceProcessor"
@@ -75,14 +74,14 @@ class PieceCoder:
 
     def _named(self, name: str, model: Any) -> int:
         """The id of a named token, -1 if there is none. SentencePiece finds it by its text."""
-        field, found = f"{name}_id", int(getattr(self._pieces, f"{name}_id")())
+        field, index = f"{name}_id", int(getattr(self._pieces, f"{name}_id")())
         stated = getattr(model.trainer_spec, field)
-        if model.trainer_spec.HasField(field) and stated not in (-1, found):
+        if model.trainer_spec.HasField(field) and stated not in (-1, index):
             raise ValueError(
                 f"trainer_spec.{field} is {stated}, but the piece that is called "
-                f"{getattr(model.trainer_spec, f'{name}_piece')!r} has the id {found}; allowed: the same id"
+                f"{getattr(model.trainer_spec, f'{name}_piece')!r} has the id {index}; both must be the same"
             )
-        return found
+        return index
 
 
 def pieces_of(content: bytes) -> Tokenizer:
@@ -127,9 +126,10 @@ def _tokenizer(
     ends: frozenset[int] = frozenset(),
 ) -> Tokenizer:
     tokens = {f"{name}_token": coder.token_of(index) or "" for name, index in coder.named.items()}
-    known = {index for token in coder.ends if (index := coder.id_of(token)) is not None}
-    known |= {coder.named["eos"]} if "eos" in coder.named else set()
-    return Tokenizer(coder, ends=known | ends, templates=templates or {}, names=tokens | dict(names or {}))
+    ends |= {index for token in coder.ends if (index := coder.id_of(token)) is not None}
+    if "eos" in coder.named:
+        ends |= {coder.named["eos"]}
+    return Tokenizer(coder, ends=ends, templates=templates or {}, names=tokens | dict(names or {}))
 
 
 def _model(content: bytes) -> Any:
@@ -150,11 +150,11 @@ def _model(content: bytes) -> Any:
             "denormalizer_spec has rules that change decoded texts, which are not applied here; allowed: a "
             "model that is trained without denormalization_rule_tsv"
         )
-    known = sorted(field.field_number for field in UnknownFieldSet(model))
+    numbers = sorted(field.field_number for field in UnknownFieldSet(model))
     size = model.ByteSize()
     model.DiscardUnknownFields()
     if size != model.ByteSize():
-        places = f"field {known[0]}" if known else "a field in one of its parts"
+        places = f"field {numbers[0]}" if numbers else "a field in one of its parts"
         raise ValueError(
             f"the file has {places} that the installed SentencePiece does not know; a newer one may: "
             "pip install --upgrade sentencepiece"

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 SPACE = "\u2581"  # a space in the tokens of SentencePiece
+# Types of the pieces of SentencePiece, by which GGUF numbers all tokens.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _BEFORE = r"[^\r\n\p{L}\p{N}]?"  # a word takes a sign that stands before it

@@ -17,6 +17,7 @@ from streamgen.model.frontend.own_decoder import (
     import_without_example,
     makes_logits,
 )
+from streamgen.model.frontend.refusals import first_line
 from streamgen.model.frontend.trace import is_ids
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface, leading_rule, require_plain
@@ -82,14 +83,15 @@ def _of_ids(module: torch.nn.Module, given: Sequence[Any], longest: int, reason:
     Raises the error that is the reason if the module is meant to be one: if it makes a logit for each id of
     one text, or is causal. Raises the errors of `import_structured`.
     """
-    if isinstance(reason, UnsupportedOperationError) and makes_logits(module, given):
+    has_logits = makes_logits(module, given)
+    if has_logits and isinstance(reason, UnsupportedOperationError):
         raise reason
     try:
         imported = import_structured(module, given, longest=longest)
     except (UnsupportedOperationError, GraphError, ValueError) as error:
-        if isinstance(reason, UnsupportedOperationError) or makes_logits(module, given):
+        if has_logits:
             raise reason from None
-        message = f"{error}\nThe module is no language model either: {reason}"
+        message = f"{error}\nThe module is no language model either: {first_line(reason)}"
         if isinstance(error, UnsupportedOperationError):
             raise UnsupportedOperationError(message, error.operations) from None
         raise type(error)(message) from None

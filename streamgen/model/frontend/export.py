@@ -21,7 +21,7 @@ from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
 from streamgen.model.frontend.imported import Imported, Structure
 from streamgen.model.frontend.importer import Importer
-from streamgen.model.frontend.joined import WRAPPER, Joined, as_given, readings
+from streamgen.model.frontend.joined import MOST_COLUMNS, WRAPPER, Joined, as_given, readings
 from streamgen.model.frontend.module_kinds import changed_state, require_readable
 from streamgen.model.frontend.self_check import require_equal_module
 from streamgen.model.frontend.trace import Constants, export_program, is_ids, plain_attention
@@ -112,7 +112,14 @@ def _first_reading(
     if others:
         return others[0]
     if refused:
-        raise min(refused, key=lambda e: (sum(NEEDED in line for line in e.operations), len(e.operations)))
+        least = min(refused, key=lambda e: (sum(NEEDED in line for line in e.operations), len(e.operations)))
+        if not any(is_ids(leaf) and leaf.ndim > 1 and leaf.shape[-1] > MOST_COLUMNS for leaf in leaves):
+            raise least
+        raise UnsupportedOperationError(
+            f"{least}\nIf the last dimension of ids is columns with a table each: at most {MOST_COLUMNS} "
+            "are allowed, because each is an input of its own",
+            least.operations,
+        )
     shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves if isinstance(leaf, torch.Tensor))
     raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
 

@@ -80,7 +80,7 @@ FAKE_QUANTISED = (
     "it rounds as in quantisation-aware training; give the module with its float layers, whose weights "
     "streamgen quantises itself"
 )
-OF_IDS = {torch.int32, torch.int64}  # types of integers that hold all ids
+WIDE = {torch.int32, torch.int64}  # types of integers that hold all ids
 JOINING = {aten.cat.default, aten.hstack.default}
 CONSTANT_PART = "it joins a constant to a value that is computed at run time"
 MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
@@ -260,7 +260,7 @@ class Importer:
         if tensors and value.is_floating_point() != given.is_floating_point():
             kind = "floats" if given.is_floating_point() else "integers"
             raise Unsupported(f"it casts {kind} to {value.dtype}")
-        if tensors and is_ids(value) and value.dtype != given.dtype and value.dtype not in OF_IDS:
+        if tensors and is_ids(value) and value.dtype != given.dtype and value.dtype not in WIDE:
             raise Unsupported(f"it casts ids to {value.dtype}, which does not hold all of them")
         if target in RENAMES:
             if source in draft.partial:

@@ -131,10 +131,10 @@ def _in_own_nest(imported: Imported, reading: Reading) -> Imported:
     shapes: list[tuple[int, ...] | None] = []
     ids: dict[str, dict[str, int]] = {}
     inputs = iter(zip(imported.arguments.names, imported.arguments.shapes, strict=True))
-    known, taken = imported.graph.vocabularies, set(imported.arguments.names)
+    vocabularies, taken = imported.graph.vocabularies, set(imported.arguments.names)
     for columns in (list(islice(inputs, count)) for count in reading.columns):
         name, shape = columns[0]
-        rows = {column: known[column] for column, _ in columns if column is not None and column in known}
+        rows = {column: vocabularies[column] for column, _ in columns if column and column in vocabularies}
         if name is not None and shape is not None and len(columns) > 1:
             name, shape = name.removesuffix("_0"), (*shape[:-1], len(columns))
             while name in taken:

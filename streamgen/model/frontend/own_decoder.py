@@ -243,7 +243,7 @@ class _Embeddings(TorchDispatchMode):
 def _most_tokens(wrapped: _OnIds, call: TextCall, wanted: int) -> int:
     """Tokens with which a module runs, up to those that are wanted; ValueError when it runs with none."""
     if reason := _refused(wrapped, call, TOKENS):
-        raise NoLanguageModel(f"the module does not run on {TOKENS} ids: {reason}")
+        raise NoLanguageModel(f"the module does not run on {TOKENS} ids as a language model: {reason}")
     runs, not_more = TOKENS, max(wanted, TOKENS + 1)
     trial = not_more
     while runs < not_more:

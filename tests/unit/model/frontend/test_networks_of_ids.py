@@ -10,7 +10,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend import own_decoder, self_check
 from streamgen.model.frontend.any_module import example_of, import_any
+from streamgen.model.frontend.eager import called
 from streamgen.model.graph.interpret import reference
 from streamgen.model.nests import Interface
 from tests.shared.networks_of_ids import NETWORKS, Categories, Category, Encoder, OneTable, ids
@@ -207,6 +209,30 @@ def test_a_token_that_may_be_a_position_or_a_type() -> None:
 
     _, interface = import_any(Typed().eval(), (ids(9, 1, 1), torch.zeros(1, 1, dtype=torch.int64)))
     assert interface is not None and interface.ids.keys() == {"words", "types"}
+
+
+def test_too_many_columns() -> None:
+    wide = nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(2 * 65, 3)).eval()
+    with pytest.raises(UnsupportedOperationError, match="at most 64 are allowed"):
+        import_any(wide, ids(5, 2, 65))
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_the_check_tries_the_largest_ids(text: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type of integers that is too narrow would show only there."""
+    seen: list[int] = []
+    place = own_decoder if text else self_check
+
+    def watched(module: nn.Module, floats: Any, arguments: Any, keywords: Any) -> Any:
+        seen.append(int(arguments[0].max()))
+        return called(module, floats, arguments, keywords)
+
+    monkeypatch.setattr(place, "called", watched)
+    rows = 300
+    head = nn.Linear(8, rows if text else 3)
+    _, interface = import_any(nn.Sequential(nn.Embedding(rows, 8), head).eval(), ids(rows, 1, 4))
+    assert (interface is None) == text
+    assert seen and set(seen) == {rows - 1}
 
 
 def test_examples_of_the_command_line() -> None:
