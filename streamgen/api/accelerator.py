@@ -22,6 +22,7 @@ from streamgen.base.turns import Turn, in_turn
 from streamgen.compiler.emit import Design
 from streamgen.compiler.explore import phase_cycles, predict
 from streamgen.compiler.explore.bound import pass_cycles
+from streamgen.compiler.plan.record import DesignPlan
 from streamgen.model import golden
 from streamgen.model.graph import Graph, Program
 from streamgen.model.graph.storage import save_program
@@ -149,12 +150,15 @@ class Accelerator:
         chain: Chain | None,
         interface: Interface | None = None,
         *,
+        plan: DesignPlan | None = None,
         folder: Path | None = None,
         changed_files: bool = False,
     ) -> None:
         self.turn = Turn()
         """Lets threads use this accelerator one after the other."""
         self._changed_files = changed_files
+        self.plan = plan
+        """The plan of the design; None for a graph of kernels, and for a loaded folder."""
         self.groups = tuple(groups)
         self._chain, self._interface, self._folder = chain, interface, folder
         self._execution: ChainExecution | None = None
@@ -455,6 +459,8 @@ class Accelerator:
             self._fill_program(group, place)
         if self._chain is not None:
             (folder / CHAIN_FILE).write_text(self._chain.to_json())
+        if self.plan is not None:
+            self.plan.write(folder)
         self._fill_interface(folder)
         for group, place in zip(self.groups, places, strict=True):
             assert group.design is not None

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from streamgen.api.accelerator import Accelerator, Group
 from streamgen.api.language_model import GRAPH, LanguageModel
@@ -20,12 +20,13 @@ from streamgen.base.errors import AccuracyWarning, CheckpointError, GenerationWa
 from streamgen.base.extras import needed
 from streamgen.base.progress import After, Progress, step, told
 from streamgen.base.turns import one_at_a_time
-from streamgen.compiler.budget import budget_of
+from streamgen.compiler.budget import budget_of, is_small
 from streamgen.compiler.config import CompileConfig, checked_config
 from streamgen.compiler.emit import Design, emit, place_program
 from streamgen.compiler.explore.fusion import FusedGroup
 from streamgen.compiler.lower import finish, on_memory
-from streamgen.compiler.plan.grouping import GroupPlan, group_graph, parts_of
+from streamgen.compiler.plan.choosing import PlannedDesign, planned
+from streamgen.compiler.plan.grouping import GroupPlan, group_graph
 from streamgen.compiler.plan.policy import choices, finished, limited, quantised
 from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.model.graph import Graph, Program
@@ -97,21 +98,28 @@ def compile(
     """
     show = after or (lambda name, result: None)
     with told(progress) as tell, collector_at_rest():
-        graph, interface, config, text = _quantised(
-            model, example_inputs, checked_config(config), tokenizer, tell, show
-        )
-        _warn_of_settings(text)
-        tell(step(3, _STEPS, "choosing groups, lanes and columns"))
-        parts = parts_of(graph, config)
-        groups = [
-            _built(part, _of_group(tell, number, len(parts)), show) for number, part in enumerate(parts, 1)
-        ]
-    if text is not None:
-        return LanguageModel(groups[0], config, text, model=graph)
-    tensors = parts[0].derivation.tensors
-    inputs, outputs = (value.name for value in graph.inputs), graph.outputs
+        asked = checked_config(config)
+        read = _quantised(model, example_inputs, asked, tokenizer, tell, show)
+        _warn_of_settings(read.text)
+        tell(step(3, _STEPS, "planning the design"))
+
+        def build(design: PlannedDesign) -> list[Group]:
+            show("plan", design.plan)
+            several = len(design.parts)
+            return [
+                _built(part, _of_group(tell, number, several), show)
+                for number, part in enumerate(design.parts, 1)
+            ]
+
+        design, groups = planned(read.graph, asked, read.config, read.longest, build)
+    if read.text is not None:
+        return LanguageModel(groups[0], design.config, read.text, model=design.graph, plan=design.plan)
+    tensors = design.parts[0].derivation.tensors
+    inputs, outputs = (value.name for value in read.graph.inputs), read.graph.outputs
     names = ([tensors[name] for name in values] for values in (inputs, outputs))
-    return Accelerator(groups, _chain(config.name, groups, *names), interface and interface.renamed(tensors))
+    chain = _chain(design.config.name, groups, *names)
+    interface = read.interface and read.interface.renamed(tensors)
+    return Accelerator(groups, chain, interface, plan=design.plan)
 
 
 @one_at_a_time
@@ -128,10 +136,12 @@ def golden_model(
     `compile`, and TypeError for a model that is not a language model."""
     show = after or (lambda name, result: None)
     with told(progress) as tell, collector_at_rest():
-        graph, _, _, text = _quantised(model, example_inputs, checked_config(config), None, tell, show)
-    if text is None:
+        asked = checked_config(config)
+        read = _quantised(model, example_inputs, asked, None, tell, show)
+    if read.text is None:
         raise TypeError("the model is not a language model, which takes ids and returns logits")
-    return GoldenModel(graph)
+    known = asked.context is not None or is_small(read.graph, asked)
+    return GoldenModel(read.graph if known else replace(read.graph, context=read.longest))
 
 
 @one_at_a_time
@@ -150,8 +160,8 @@ def assemble(graph: Graph, config: CompileConfig | None = None) -> Accelerator:
         place = partial(place_program, budget=named)
         program, cycles = finish(partial(_whole, part), 1, 1, config.sizing, place=place)
         fixed = Program(program.graph, regions=program.regions)
-        design = emit(fixed, named, max_tokens=1)
-        groups.append(_group(fixed, design, _notes(fused, design, {1: cycles[0]})))
+        emitted = emit(fixed, named, max_tokens=1)
+        groups.append(_group(fixed, emitted, _notes(fused, emitted, {1: cycles[0]})))
     inputs, outputs = ([t.name for t in graph.tensors if t.role == role] for role in ("input", "output"))
     return Accelerator(groups, _chain(config.name, groups, inputs, outputs))
 
@@ -193,6 +203,18 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
     return accelerator
 
 
+class _Read(NamedTuple):
+    """A model that was read. graph: with integers. config: with the context and the tokens of a pass of the
+    graph. interface: nesting of arguments and results. text: tokenizer and settings of a language model.
+    longest: the model's own context."""
+
+    graph: LogicalGraph
+    config: CompileConfig
+    interface: Interface | None
+    text: Text | None
+    longest: int
+
+
 def _quantised(
     model: Any,
     example_inputs: Any,
@@ -200,19 +222,17 @@ def _quantised(
     tokenizer: Tokenizer | None,
     tell: Progress,
     show: After,
-) -> tuple[LogicalGraph, Interface | None, CompileConfig, Text | None]:
-    """The first two steps of `compile`. Returns the graph with integers, the nesting of arguments and
-    results, the configuration with the context of the graph, and the tokenizer and settings of a language
-    model."""
+) -> _Read:
+    """The first two steps of `compile`."""
     graph, interface = _imported(model, example_inputs, config, tell)
-    language = is_language_model(graph)
+    language, longest = is_language_model(graph), graph.context
     text = _text(model, tokenizer, vocabulary_of(graph)) if language else None
     config, graph = limited(graph, config)
     show("import", graph)
     _warn_of_rounding(graph, config, language)
     tell(step(2, _STEPS, "quantising the weights"))
     show("quantise", graph := quantised(graph, config))
-    return graph, interface, config, text
+    return _Read(graph, config, interface, text, longest)
 
 
 def _imported(
@@ -229,7 +249,8 @@ def _imported(
                 tell(step(1, _STEPS, "reading the checkpoint"))
                 return frontend.load_decoder(model, config.context), None
             tell(step(1, _STEPS, "exporting the module"))
-            return frontend.import_any(model, example_inputs, config.max_tokens, config.context)
+            tokens = config.size("max_tokens")
+            return frontend.import_any(model, example_inputs, tokens, config.context)
 
 
 def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool) -> None:

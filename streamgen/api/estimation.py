@@ -21,11 +21,13 @@ from streamgen.base.extras import needed
 from streamgen.base.progress import Progress, step, told
 from streamgen.base.threads import side_by_side
 from streamgen.base.turns import one_at_a_time
+from streamgen.compiler.budget import is_small
 from streamgen.compiler.config import CompileConfig, checked_config
 from streamgen.compiler.emit import Outline, outline, place_program, promised, require_fit
 from streamgen.compiler.explore import Known, phase_cycles
 from streamgen.compiler.explore.bound import pass_cycles
-from streamgen.compiler.plan.grouping import GroupPlan, parts_of
+from streamgen.compiler.plan.choosing import PlannedDesign, planned
+from streamgen.compiler.plan.grouping import GroupPlan
 from streamgen.compiler.plan.policy import choices, finished, limited, quantised
 from streamgen.contract.cost import Resources
 from streamgen.model.golden_text import is_language_model
@@ -60,32 +62,42 @@ def estimate(
     Raises the errors of `compile`, CheckpointError for a config.json of an unknown language model, and
     ValueError for positions or prompts outside the context.
     """
-    config = checked_config(config)
+    asked = checked_config(config)
     seconds: dict[str, float] = {}
     with told(progress) as tell, collector_at_rest():
         with _timed("import", seconds):
             tell(step(1, _STEPS, "reading the model"))
-            graph = imported(model, example_inputs, config)
-        text = is_language_model(graph)
-        config, graph = limited(graph, config)
-        steps, firsts = _asked(positions, prompts, config, text)
+            graph = imported(model, example_inputs, asked)
+        text, longest = is_language_model(graph), graph.context
+        config, graph = limited(graph, asked)
+        planned_context = asked.context is None and not is_small(graph, asked)
+        _asked(positions, prompts, longest if planned_context else graph.context, 1, text)
         with _timed("quantise", seconds):
             graph = quantised(graph, config)
-        with _timed("explore", seconds):
-            tell(step(2, _STEPS, "choosing groups, lanes and columns"))
-            parts = parts_of(graph, config)
-        built = [_Built(part, tell, seconds) for part in parts]
+
+        def build(design: PlannedDesign) -> list[_Built]:
+            return [_Built(part, tell, seconds) for part in design.parts]
+
+        with _timed("plan", seconds):
+            tell(step(2, _STEPS, "planning the design"))
+            design, built = planned(graph, asked, config, longest, build)
+        for stage in ("schedule, bind, steer", "converters, place, size", "resources"):
+            seconds["plan"] -= seconds[stage]  # of the designs that were built
+        config = design.config
+        steps, firsts = _asked(positions, prompts, design.graph.context, config.size("max_tokens"), text)
+        most = config.size("max_tokens")
         tell(step(5, _STEPS, "predicting passes"))
         with _timed("predict", seconds):
             if text:
-                built[0].predict(_wanted(steps, firsts, config.max_tokens))
-            passes = _steps(built[0], steps, config) if text else _passes(built, config.max_tokens)
+                built[0].predict(_wanted(steps, firsts, most))
+            passes = _steps(built[0], steps, most) if text else _passes(built, most)
             first, least = (
-                {tokens: _prompt(cycles, tokens, config.max_tokens) for tokens in firsts}
+                {tokens: _prompt(cycles, tokens, most) for tokens in firsts}
                 for cycles in (built[0].cycles, built[0].bound)
             )
     return Estimate(
         name=graph.name,
+        plan=design.plan,
         board=config.card.name,
         clock_mhz=config.clock_mhz,
         groups=tuple(group.estimate() for group in built),
@@ -105,27 +117,28 @@ def imported(model: Any, example_inputs: Any, config: CompileConfig) -> LogicalG
         from streamgen.model.frontend import checking, shapes_of  # torch takes seconds to load
 
         with checking(config.check_import):
-            return shapes_of(model, example_inputs, config.max_tokens, config.context)
+            return shapes_of(model, example_inputs, config.size("max_tokens"), config.context)
 
 
 def _asked(
-    positions: Sequence[int] | None, prompts: Sequence[int] | None, config: CompileConfig, text: bool
+    positions: Sequence[int] | None, prompts: Sequence[int] | None, context: int, most: int, text: bool
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Check positions and prompts, and fill in the defaults. Raises ValueError for values out of range."""
+    """Check positions and prompts, and fill in the defaults. most: tokens of the largest pass. Raises
+    ValueError for values out of range."""
     if not text:
         if positions or prompts:
             raise ValueError(
                 "positions and prompts are for language models, and this model is not a language model"
             )
         return (), ()
-    last = config.context - 1
+    last = context - 1
     if positions is None:
-        positions = tuple(dict.fromkeys((0, config.context // 2, last)))
+        positions = tuple(dict.fromkeys((0, context // 2, last)))
     if prompts is None:
-        prompts = tuple(dict.fromkeys((config.max_tokens, max(1, config.context // 2))))
+        prompts = tuple(dict.fromkeys((most, max(1, context // 2))))
     for name, values, least, most in (
         ("positions", positions, 0, last),
-        ("prompts", prompts, 1, config.context),
+        ("prompts", prompts, 1, context),
     ):
         for value in values:
             if not least <= value <= most:
@@ -221,11 +234,11 @@ class _Built:
         )
 
 
-def _steps(built: _Built, positions: Sequence[int], config: CompileConfig) -> tuple[PassEstimate, ...]:
-    """A step of one token at each position, and the largest pass at position 0."""
+def _steps(built: _Built, positions: Sequence[int], most: int) -> tuple[PassEstimate, ...]:
+    """A step of one token at each position, and the largest pass, of `most` tokens, at position 0."""
     passes = [built.timed(1, position, BEST) for position in positions]
-    if config.max_tokens > 1:
-        passes.append(built.timed(config.max_tokens, 0, BEST))
+    if most > 1:
+        passes.append(built.timed(most, 0, BEST))
     return tuple(passes)
 
 

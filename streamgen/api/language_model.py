@@ -22,6 +22,7 @@ from streamgen.base.turns import in_turn
 from streamgen.base.wording import counted
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.policy import finished, whole
+from streamgen.compiler.plan.record import DesignPlan
 from streamgen.model.golden_text import GoldenModel
 from streamgen.model.graph import Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
@@ -54,11 +55,12 @@ class LanguageModel(Accelerator):
         text: Text,
         *,
         model: LogicalGraph | None = None,
+        plan: DesignPlan | None = None,
         folder: Path | None = None,
         changed_files: bool = False,
         trust: Collection[str] = (),
     ) -> None:
-        super().__init__([group], None, folder=folder, changed_files=changed_files)
+        super().__init__([group], None, plan=plan, folder=folder, changed_files=changed_files)
         self.config, self.vocabulary, self.tokenizer = config, text.vocabulary, text.tokenizer
         self.text, self._model, self._trust = text, model, trust
         self._device: TextDevice | None = None
@@ -238,7 +240,7 @@ class LanguageModel(Accelerator):
             return self._texts(execution.groups[0], timeout).session().last_logits(inputs[0])
 
     def _texts(self, execution: Any, timeout: float = 3600.0) -> TextDevice:
-        return TextDevice(execution, self.vocabulary, self.config.context, timeout, self.turn)
+        return TextDevice(execution, self.vocabulary, self.config.size("context"), timeout, self.turn)
 
     def _timings(self) -> Sequence[PassTiming]:
         group, memory = self.groups[0], self.manifest.memory
@@ -263,8 +265,8 @@ class LanguageModel(Accelerator):
 
     def _interface_line(self) -> str:
         """A short text about vocabulary, context and passes."""
-        vocabulary, context = counted(self.vocabulary, "id"), counted(self.config.context, "token")
-        return f"vocabulary {vocabulary}, context {context}, {self.config.max_tokens:,} a pass"
+        vocabulary, context = counted(self.vocabulary, "id"), counted(self.config.size("context"), "token")
+        return f"vocabulary {vocabulary}, context {context}, {self.config.size('max_tokens'):,} a pass"
 
     def _fill_interface(self, folder: Path) -> None:
         """Write nothing: arguments and results are not nested."""

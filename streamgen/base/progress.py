@@ -28,7 +28,7 @@ Progress = Callable[[str], None]
 """Called with a short description of the current step, or with an empty text when no step is running."""
 
 PASSES = (
-    *("import", "quantise", "explore", "schedule", "bind", "steer"),
+    *("import", "quantise", "plan", "explore", "schedule", "bind", "steer"),
     *("forks", "converters", "place", "size", "emit"),
 )
 """The passes of the compiler, in order. The passes from `explore` on run once for each group."""

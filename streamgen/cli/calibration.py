@@ -34,7 +34,7 @@ def calibrated_of(
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{file} is not UTF-8: {error}") from error
     progress("reading the checkpoint")
-    graph, tokenizer = load_decoder(checkpoint, config.context), load_tokenizer(checkpoint)
+    graph, tokenizer = load_decoder(checkpoint, config.size("context")), load_tokenizer(checkpoint)
     begin = tokenizer.encode("")
     ids = np.array(tokenizer.encode(text)[len(begin) :])
     tokens = min(options["calibrate_tokens"] or 16 * WINDOW, len(ids))

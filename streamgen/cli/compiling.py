@@ -27,6 +27,7 @@ from streamgen.cli.options import calibration_options, config_options, model_opt
     "--prompt-tokens", "prompts", multiple=True, type=int, metavar="N",
     help="Number of prompt tokens for which the time to the first token is estimated. May be repeated.",
 )  # fmt: skip
+@click.option("--explain", is_flag=True, help="Print each factor of the design, and why it is not more.")
 @click.option("--json", "as_json", is_flag=True, help="Print all values as a JSON list.")
 @model_options("shapes")
 @config_options
@@ -36,6 +37,7 @@ def estimate(
     clocks: tuple[float, ...],
     positions: tuple[int, ...],
     prompts: tuple[int, ...],
+    explain: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -47,11 +49,11 @@ def estimate(
 
     \b
     Examples:
-      streamgen estimate default --channels 8
+      streamgen estimate default
       streamgen estimate gpt2/config.json llama/config.json --at 250 --at 300
     """
     from streamgen.cli.estimation import estimates  # the compiler takes a second to load
-    from streamgen.observe.estimate import NoEstimate, comparison
+    from streamgen.observe.estimate import Estimate, NoEstimate, comparison
 
     with progress_line() as progress:
         results = estimates(sources, boards, clocks, options, positions, prompts, progress)
@@ -59,6 +61,9 @@ def estimate(
         click.echo(f"[{','.join(result.to_json() for result in results)}]")
     else:
         click.echo(results[0] if len(results) == 1 else comparison(results))
+        for result in results:
+            if explain and isinstance(result, Estimate):
+                click.echo(f"\nplan of {result.name} on {result.board}, {result.plan}")
     if all(isinstance(result, NoEstimate) for result in results):
         click.get_current_context().exit(1)
 
@@ -71,10 +76,17 @@ def estimate(
     "--print-after", "shown", multiple=True, type=click.Choice([*PASSES, "all"]), metavar="PASS",
     help=f"Print the result of a pass: {', '.join(PASSES)}, or all. May be repeated.",
 )  # fmt: skip
+@click.option("--explain", is_flag=True, help="Print each factor of the design, and why it is not more.")
 @calibration_options
 @source_options
 def compile(
-    source: str | None, gguf: str | None, layer: int, output: Path, shown: tuple[str, ...], **options: Any
+    source: str | None,
+    gguf: str | None,
+    layer: int,
+    output: Path,
+    shown: tuple[str, ...],
+    explain: bool,
+    **options: Any,
 ) -> None:
     """Compile SOURCE and write Verilog, packed weights, manifest and golden model to a new folder.
 
@@ -95,6 +107,8 @@ def compile(
         accelerator = accelerator_from(source, gguf, layer, options, progress, show if shown else None)
         progress("writing")
         folder = accelerator.write(output)
+    if explain:
+        click.echo(accelerator.plan)
     click.echo(f"written to {folder}")
 
 

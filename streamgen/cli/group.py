@@ -22,7 +22,7 @@ def streamgen(verbose: bool, debug: bool) -> None:
 
     \b
     First steps:
-      streamgen estimate default --channels 8
+      streamgen estimate default
       streamgen compile examples/mlp.py:mlp -o mlp
       streamgen simulate mlp --tokens 4
       streamgen report mlp --html mlp.html
@@ -74,13 +74,15 @@ def accelerator_from(
     options: Any,
     progress: Progress,
     after: After | None = None,
+    **defaults: Any,
 ) -> Any:
-    """The accelerator that a command line names. Raises click's UsageError if the line names none or two."""
+    """The accelerator that a command line names. defaults: fields of the configuration whose options are not
+    given. Raises click's UsageError if the line names none or two."""
     from streamgen.cli.sources import accelerator_of  # the compiler takes a second to load
 
     require_used({"layer": "without --gguf FILE"} if gguf is None else {})
 
-    return accelerator_of(source, gguf, layer, options, progress, after)
+    return accelerator_of(source, gguf, layer, options, progress, after, **defaults)
 
 
 def progress_line(*, quiet: bool = False) -> AbstractContextManager[Progress]:

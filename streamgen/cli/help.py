@@ -13,14 +13,14 @@ from typing import Any
 import click
 
 COMMON = {
-    "compile": ("output", "board", "max_tokens", "multipliers", "channels", "weights"),
+    "compile": ("output", "board", "goal", "explain", "context", "weights"),
     "cocotb": ("inputs", "seed", "simulator", "test", "files_only"),
-    "draw": ("output", "full", "board", "multipliers", "channels"),
-    "estimate": ("boards", "clocks", "max_tokens", "multipliers", "channels", "as_json"),
+    "draw": ("output", "full", "board", "goal"),
+    "estimate": ("boards", "clocks", "goal", "context", "explain", "as_json"),
     "explore": ("trials", "objectives", "workers", "storage", "plot", "as_json"),
     "generate": ("prompt", "max_new_tokens", "place", "chat", "temperature", "output"),
     "package": ("output", "name", "files_only"),
-    "report": ("html", "full", "as_json", "multipliers", "channels"),
+    "report": ("html", "full", "as_json", "board", "goal"),
     "simulate": ("inputs", "outputs", "tokens", "probe", "waves", "xclbin"),
 }
 """The names of the parameters that `--help` of a command shows."""
@@ -57,7 +57,22 @@ GROUPS = (
         "accurate.",
         ("calibrate", "calibrate_tokens", "calibrate_folder", "bits"),
     ),
-    OptionGroup("Design", "", ("name", "board", "clock_mhz", "max_tokens", "context", "policy", "sizing")),
+    OptionGroup(
+        "Design",
+        "",
+        (
+            "goal",
+            "plan",
+            "explain",
+            "name",
+            "board",
+            "clock_mhz",
+            "max_tokens",
+            "context",
+            "policy",
+            "sizing",
+        ),
+    ),
     OptionGroup(
         "Budgets",
         "A budget is an upper limit. The compiler looks for the fastest design within all budgets. If it "

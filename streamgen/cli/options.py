@@ -22,6 +22,7 @@ from streamgen.platform.boards import BOARDS
 
 Command = Callable[..., Any]
 WEIGHTS_ARE_RIGHT = "The weights on the device equal the written weights."
+SIMULATED = "small"  # goal of designs that the same command simulates
 CALIBRATION = ("bits", "calibrate_tokens", "calibrate_folder")  # options that need --calibrate
 
 
@@ -60,7 +61,11 @@ def config_options(command: Command) -> Command:
             help=f"{texts[field.name]}{shown}",
         )
         command = option(command)
-    return command
+    return click.option(
+        "--plan", "plan", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+        help="Build the design of this plan, which a compiled folder has in plan.json. Other options change "
+        "the plan.",
+    )(command)  # fmt: skip
 
 
 def calibration_options(command: Command) -> Command:
@@ -147,8 +152,14 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_of(values: Mapping[str, Any], **defaults: Any) -> CompileConfig:
-    """The configuration of the given options. `defaults` apply to fields whose option is not given."""
-    return CompileConfig(**{**defaults, **given_options(values)})
+    """The configuration of the given options and of --plan. `defaults` apply to fields whose option is not
+    given. Raises ValueError for a file that holds no plan."""
+    known: Mapping[str, Any] = {}
+    if values.get("plan") is not None:
+        from streamgen.compiler.plan.record import DesignPlan  # the compiler takes a second to load
+
+        known = DesignPlan.read(values["plan"]).config
+    return CompileConfig(**{**defaults, **known, **given_options(values)})
 
 
 def require_no_options(source: str, values: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from streamgen.base.wording import counted
 from streamgen.cli.arrays import require_inputs, write_outputs
 from streamgen.cli.group import accelerator_from, progress_line, source_options, streamgen
 from streamgen.cli.options import (
+    SIMULATED,
     WEIGHTS_ARE_RIGHT,
     card_options,
     check_weights_option,
@@ -139,7 +140,7 @@ def simulate(
     card = device_of(xclbin, device, simulated=xclbin is None)
     given = [read_array(file) for file in inputs]
     with progress_line() as progress:
-        accelerator = accelerator_from(source, gguf, layer, options, progress)
+        accelerator = accelerator_from(source, gguf, layer, options, progress, goal=SIMULATED)
         produced = accelerator.outputs
         if outputs and len(outputs) != len(produced):
             names = ", ".join(info.name for info in produced)

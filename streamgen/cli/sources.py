@@ -39,10 +39,12 @@ def accelerator_of(
     options: Mapping[str, Any],
     progress: Progress,
     after: After | None = None,
+    **defaults: Any,
 ) -> Accelerator:
     """The accelerator that a command line names. It is compiled unless `source` is a written folder.
 
-    options: all options of the command. Raises click's UsageError if the line names no source or two.
+    options: all options of the command. defaults: fields of the configuration whose options are not given.
+    Raises click's UsageError if the line names no source or two.
     """
     if (source is None) == (gguf is None):
         raise click.UsageError("give either SOURCE (see `streamgen --help`) or --gguf FILE")
@@ -57,14 +59,14 @@ def accelerator_of(
 
         progress("reading the checkpoint")
         block = load_feed_forward(default_checkpoint() if gguf == "default" else gguf, layer)
-        config = config_of(options, name=f"feed_forward_{layer}")
+        config = config_of(options, name=f"feed_forward_{layer}", **defaults)
         return compile(block, block.example_inputs(EXAMPLE_TOKENS), config, progress, after=after)
     assert source is not None
     if is_written(source):
         require_no_options(source, options)
         require_used({name: "with a written folder" for name in MODEL_OPTIONS if name in options})
         return load(source, options.get("trust", ()), changed_files=options.get("changed_files", False))
-    config = config_of(options)
+    config = config_of(options, **defaults)
     model, inputs = model_of(source, progress, options)
     return compile(model, inputs, config, progress, tokenizer=tokenizer_of(options), after=after)
 

@@ -19,8 +19,9 @@ from streamgen.base.errors import StreamgenError
 from streamgen.base.progress import Progress
 from streamgen.base.remembered import remember, remembered
 from streamgen.base.wording import counted, duration
-from streamgen.cli.options import config_of, require_no_options, require_used
+from streamgen.cli.options import SIMULATED, config_of, require_no_options, require_used
 from streamgen.cli.sources import is_written, model_of, tokenizer_of
+from streamgen.compiler.config import MOST_TOKENS
 from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.runtime.execution import OpenDevice
 from streamgen.runtime.generation import Pass, TextDevice
@@ -129,9 +130,9 @@ class Opened:
                 raise click.UsageError(f"{source} is not a language model; `streamgen simulate` runs it")
             require_used({name: "with a written folder" for name in ("checkpoint", "tokenizer")})
             tokenizer = loaded.tokenizer or _of_ids(asked, loaded.text.vocabulary, loaded.text.missing)
-            ids = asked.ids(tokenizer, loaded.config.context)
+            ids = asked.ids(tokenizer, loaded.config.size("context"))
             return cls(asked, loaded.golden if golden else loaded, tokenizer, ids)
-        config = config_of(options)
+        config = config_of(options, goal=SIMULATED)
         model, inputs = model_of(source, progress, options)
         known = given = tokenizer_of(options)
         if known is None and isinstance(model, str | Path):
@@ -139,7 +140,7 @@ class Opened:
         if known is None:
             _require_ids(asked, None, NO_TOKENIZER)
         else:
-            asked.ids(known, config.context)
+            asked.ids(known, config.context or MOST_TOKENS)
         tokenizers = [] if known is None else [known]
 
         def check(name: str, graph: Any) -> None:
@@ -159,7 +160,7 @@ class Opened:
         else:
             prepared = compile(model, inputs, config, progress, tokenizer=given, after=check)
         (tokenizer,) = tokenizers
-        return cls(asked, prepared, tokenizer, asked.ids(tokenizer, config.context))
+        return cls(asked, prepared, tokenizer, asked.ids(tokenizer, config.context or MOST_TOKENS))
 
     def write(self, folder: Path) -> None:
         """Write the accelerator to a new folder."""

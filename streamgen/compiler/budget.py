@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.config import MULTIPLIERS, CompileConfig
 from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.platform.boards import Board, Channel
@@ -66,11 +66,11 @@ def budget_of(config: CompileConfig, model: LogicalGraph | None = None) -> Budge
         clock_mhz=config.clock_mhz,
         sizing=config.sizing,
         policy=policy,
-        max_tokens=config.max_tokens,
+        max_tokens=config.size("max_tokens"),
         context=0 if model is None else model.context,
         multipliers=config.most_multipliers if model is None else multipliers_of(model, config),
         capped=config.multipliers is not None,
-        channels=config.channels,
+        channels=config.size("channels"),
         converter_bits=board.memory_bits // 2 if config.converter_bits is None else config.converter_bits,
         hold_bits=board.memory_bits // HELD if config.hold_bits is None else config.hold_bits,
         scale_bits=config.scale_bits,
@@ -132,6 +132,25 @@ def _require_taken(policy: str, config: CompileConfig) -> None:
         )
 
 
+def products_of(model: LogicalGraph) -> int:
+    """The products of a token in all matmuls."""
+    extents = (matmul.extents for _, matmul in model.matmuls())
+    return sum(n * MX_GROUP * -(-k // MX_GROUP) for n, k in extents)
+
+
+def is_small(model: LogicalGraph, config: CompileConfig) -> bool:
+    """Whether the design has the sizes of a small design, without a search: the user asks for it, or the
+    products of a token take at most `CYCLES` cycles with the multipliers of a small design."""
+    if config.goal is not None:
+        return config.goal == "small"
+    return products_of(model) <= CYCLES * MULTIPLIERS
+
+
+def multipliers_on(board: Board) -> int:
+    """The largest power of two of multipliers, of which a DSP holds two, that the board has room for."""
+    return 1 << max(1, int(2 * board.resources.dsp * board.fill)).bit_length() - 1
+
+
 def multipliers_of(model: LogicalGraph, config: CompileConfig) -> int:
     """The limit on multipliers.
 
@@ -142,8 +161,7 @@ def multipliers_of(model: LogicalGraph, config: CompileConfig) -> int:
     """
     if config.multipliers is not None or config.fixed or config.n_lanes or config.token_lanes:
         return config.most_multipliers
-    extents = [matmul.extents for _, matmul in model.matmuls()]
-    products = sum(n * MX_GROUP * -(-k // MX_GROUP) for n, k in extents)
-    least = MX_GROUP * max(2, len(extents))
+    products = products_of(model)
+    least = MX_GROUP * max(2, sum(1 for _ in model.matmuls()))
     asked = max(least, 1 << (-(-products // CYCLES) - 1).bit_length()) if products else least
     return min(config.most_multipliers, asked)

@@ -18,12 +18,18 @@ from streamgen.platform.boards import DEFAULT_BOARD, Board, Channel, board_of
 
 MULTIPLIERS = 1024  # default limit for a model that is not small
 MOST_TOKENS = 1 << 24  # largest pass and context that the registers hold, with room for addresses
+GOALS = ("conversation", "decode", "prompt", "latency", "small")
+SMALL: Mapping[str, int] = {"channels": 8, "max_tokens": 16, "context": 2048}
+"""Sizes of a small design."""
 VECTOR_LANES = (1, 2, 4, 8, 16, 32)  # elements per cycle outside of matmuls, up to a group of a quantiser
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileConfig:
     """Options of `streamgen.compile`. Every field has a default that suits most models.
+
+    None means that the compiler plans the value: the best design for `goal` on the whole board. Other values
+    are kept, and the compiler plans the rest around them.
 
     Five fields are budgets: `multipliers`, `channels`, `converter_bits`, `hold_bits` and `fill`. A budget is
     an upper limit. The compiler looks for the fastest design within all budgets. If it splits a model into
@@ -32,14 +38,20 @@ class CompileConfig:
     name: Name of the accelerator and of its kernel on the card. The name must be a Verilog identifier.
         Keywords of SystemVerilog and names of kernel pins are not allowed.
     board: Card for which the design is built. From Python, a `Board` value describes any other card.
+    goal: Time that the design makes as short as possible. "conversation": a prompt of 256 tokens and an
+        answer of 256 (the default for language models). "decode": a step at position 512. "prompt": a prompt
+        of 1,024 tokens. "latency": the largest pass (the default for other models). "small": none; the design
+        is small and simulates soon. A model whose matmuls have at most 2^19 weights is small by default.
     max_tokens: Largest number of tokens in one pass. The number of tokens of an array is the product of its
-        leading dimensions. Longer inputs take several passes.
+        leading dimensions. Longer inputs take several passes. The default is 16.
     context: Largest number of tokens in a text, prompt included. It applies to language models and cannot
-        exceed the model's own context.
-    multipliers: Limit on the weight x activation multipliers of all matmuls together. The default is 1,024. A
-        small model without `fixed` factors gets fewer: the smallest power of two with which the products of
-        one token take at most 512 cycles, but at least 32 for each matmul.
+        exceed the model's own context. The default is the model's own context or, if that is too long for the
+        card, the largest half, quarter, eighth, ... that fits; for small designs it is 2,048.
+    multipliers: Limit on the weight x activation multipliers of all matmuls together. The default of small
+        designs is 1,024. A small model without `fixed` factors gets fewer: the smallest power of two with
+        which the products of one token take at most 512 cycles, but at least 32 for each matmul.
     channels: Limit on the memory channels of the card that the design uses. Each channel has one AXI master.
+        The default of small designs is 8.
     converter_bits: Limit on the memory of all layout converters, in bits. If the converters of a model need
         more, the model becomes several accelerators that run one after the other and exchange data in memory.
         The default is half of the card's block RAM.
@@ -97,10 +109,11 @@ class CompileConfig:
 
     name: str = "accelerator"
     board: str | Board = DEFAULT_BOARD.name
-    max_tokens: int = 16
-    context: int = 2048
+    goal: Literal["conversation", "decode", "prompt", "latency", "small"] | None = None
+    max_tokens: int | None = None
+    context: int | None = None
     multipliers: int | None = None
-    channels: int = 8
+    channels: int | None = None
     converter_bits: int | None = None
     fill: float | None = None
     policy: Literal["spatial", "shared", "mixed"] | None = None
@@ -130,10 +143,11 @@ class CompileConfig:
         most = board_of(self.board).hbm.channels
         for name, law, holds in (
             ("name", "a Verilog identifier, and not a keyword or a pin of a kernel", _is_free(self.name)),
-            ("max_tokens", "1 to 2^24", 1 <= self.max_tokens <= MOST_TOKENS),
-            ("context", "1 to 2^24", 1 <= self.context <= MOST_TOKENS),
+            ("goal", f"None, {alternatives(GOALS)}", self.goal in (None, *GOALS)),
+            ("max_tokens", "None or 1 to 2^24", _within(self.max_tokens, MOST_TOKENS)),
+            ("context", "None or 1 to 2^24", _within(self.context, MOST_TOKENS)),
             ("multipliers", "None or at least 32", self.multipliers is None or self.multipliers >= 32),
-            ("channels", f"1 to {most}", 1 <= self.channels <= most),
+            ("channels", f"None or 1 to {most}", _within(self.channels, most)),
             ("converter_bits", "None or at least 1", self.converter_bits is None or self.converter_bits >= 1),
             ("fill", "None, or above 0 and at most 1", self.fill is None or 0 < self.fill <= 1),
             (
@@ -194,6 +208,11 @@ class CompileConfig:
             minimum=self.minimum,
             p_bits=self.p_bits,
         )
+
+    def size(self, name: Literal["channels", "max_tokens", "context"]) -> int:
+        """The value of a field; if it is None, its value in a small design."""
+        value: int | None = getattr(self, name)
+        return SMALL[name] if value is None else value
 
     @property
     def most_multipliers(self) -> int:
@@ -282,6 +301,10 @@ def _known(board: str | Board) -> str | Board:
     except ValueError as error:
         raise ValueError(f"CompileConfig.board: {error}") from error
     return board if isinstance(board, str) else restored
+
+
+def _within(value: int | None, most: int) -> bool:
+    return value is None or 1 <= value <= most
 
 
 def _power_of_two_or_none(value: int | None) -> bool:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from streamgen.base.tables import rendered, table
 from streamgen.base.wording import counted
+from streamgen.compiler.plan.record import DesignPlan
 from streamgen.observe.channels import channel_table
 from streamgen.observe.report import GroupFacts, IntermediateMemory, ResourceReport
 
@@ -49,7 +50,8 @@ class PassEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Result of `streamgen.estimate`. `str()` gives tables, `to_json()` all values.
+    """Result of `streamgen.estimate`. `str()` gives tables, `to_json()` all values. plan: the plan of the
+    design.
 
     passes: for a language model, one token at each requested position, then the largest pass at the first
     position. For any other model, the smallest and the largest pass of every group. first_tokens: cycles
@@ -58,6 +60,7 @@ class Estimate:
     """
 
     name: str
+    plan: DesignPlan
     board: str
     clock_mhz: float
     groups: tuple[GroupFacts, ...]

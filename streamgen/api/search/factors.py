@@ -78,8 +78,9 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
     first = None if asked else multipliers_of(model, config)
     budget = tuple(dict.fromkeys((first, *halves(config.most_multipliers, 2 * MX_GROUP))))
     yield Factor(name="multipliers", values=budget, policies=policies, law=law)
-    law = f"the budget of {config.channels}, or this budget halved once or more; an engine has an even number"
-    channels = halves(config.channels, 2 if engine else 1)
+    most = config.size("channels")
+    law = f"the budget of {most}, or this budget halved once or more; an engine has an even number"
+    channels = halves(most, 2 if engine else 1)
     yield Factor(name="channels", values=channels, policies=policies, law=law)
     rows = [None, *(n for n in ROWS if 2 * n * MX_GROUP <= config.most_multipliers)]
     law = f"each row of a column has {MX_GROUP} multipliers, and all rows keep the budget of multipliers"
@@ -94,7 +95,7 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
     yield from factor("prefetch_beats", (None, *PREFETCH), policies, "whole bursts of 64 beats")
     held = [None, 0, *(config.card.memory_bits // part for part in HELD)]
     yield from factor("hold_bits", held, engine, "values that do not fit into these bits go through memory")
-    lanes = [None, *(n for n in (1, 2, 4, 8) if n == 1 or n < 2 * config.max_tokens)]
+    lanes = [None, *(n for n in (1, 2, 4, 8) if n == 1 or n < 2 * config.size("max_tokens"))]
     law = "a power of two below twice max_tokens; 1 if tokens depend on one another"
     yield from factor("token_lanes", [None] if model.mixes_tokens else lanes, alone, law)
     law = "FIFO depths keep the end of the run, or the rate of every kernel"

@@ -17,6 +17,7 @@ from streamgen.api.search.evaluation import Evaluation
 from streamgen.api.search.factors import Factor, Value, factors_of, restricted
 from streamgen.artifact.packing import BEAT_BITS
 from streamgen.base.errors import BudgetError, GraphError
+from streamgen.compiler.budget import is_small, multipliers_on
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.grouping import parts_of
 from streamgen.compiler.plan.policy import limited, quantised
@@ -50,11 +51,22 @@ def space(
     """
     config = config or CompileConfig()
     graph = imported(model, example_inputs, config)
-    config, graph = limited(graph, config)
+    config, graph = limited(graph, _without_plan(graph, config))
     designs = Space(graph, config, only or {})
     if not only and (why := designs.evaluate(designs.default).why):
         raise BudgetError(why)
     return designs
+
+
+def _without_plan(graph: LogicalGraph, config: CompileConfig) -> CompileConfig:
+    """The budgets of a search: those of a small design, or of the whole board. A search makes the choices of
+    a plan, so its points have the goal "small", with which the compiler plans nothing."""
+    if is_small(graph, config):
+        return replace(config, goal="small", channels=config.size("channels"))
+    board = config.card
+    channels = config.channels or board.hbm.channels
+    multipliers = config.multipliers or multipliers_on(board)
+    return replace(config, goal="small", channels=channels, multipliers=multipliers)
 
 
 class Space:
@@ -115,14 +127,14 @@ class Space:
         best: the best known value of each objective."""
         config = self.config_of(point)
         if config.policy != "spatial" and config.n_lanes is not None:
-            built = config.channels // 2 * 2 * config.n_lanes * MX_GROUP
+            built = config.size("channels") // 2 * 2 * config.n_lanes * MX_GROUP
             if config.multipliers is not None and built > config.multipliers:
                 return f"the engine has {built} multipliers; the budget is {config.multipliers}"
         rate = config.memory.rate
         if not self._weight_bits:  # no bound from memory
             return ""
-        least = self._weight_bits / (BEAT_BITS * rate * config.channels)
-        hertz, tokens = config.clock_mhz * 1e6, 1 if self._text else config.max_tokens
+        least = self._weight_bits / (BEAT_BITS * rate * config.size("channels"))
+        hertz, tokens = config.clock_mhz * 1e6, 1 if self._text else config.size("max_tokens")
         most = {"tokens/s": tokens * hertz / least, "first-token": 1e3 * least / hertz}
         worse = [
             name in most and (most[name] <= value if name == "tokens/s" else most[name] >= value)
@@ -161,9 +173,9 @@ class Space:
     def _roughly(self, config: CompileConfig) -> Evaluation:
         parts = [Sketch(part) for part in parts_of(self._graph, config)]
         used = reduce(larger, (part.resources for part in parts))
-        most = config.max_tokens
+        most = config.size("max_tokens")
         if self._text:
-            position = config.context // 2
+            position = config.size("context") // 2
             step = sum(part.cycles(1, position) for part in parts)
             speed, tokens = 1 / step, 1
             work = [part.work(1, position) for part in parts]
@@ -189,18 +201,19 @@ class Space:
         )
 
     def _exactly(self, config: CompileConfig) -> Evaluation:
-        asked = {"positions": (config.context // 2,), "prompts": (config.max_tokens,)} if self._text else {}
+        most, middle = config.size("max_tokens"), config.size("context") // 2
+        asked = {"positions": (middle,), "prompts": (most,)} if self._text else {}
         estimated: Estimate = estimate(self._plain, None, config, _silent, **asked)
-        steps = [run for run in estimated.passes if run.tokens == (1 if self._text else config.max_tokens)]
+        steps = [run for run in estimated.passes if run.tokens == (1 if self._text else most)]
         cycles = sum(run.cycles for run in steps)
         tokens = steps[0].tokens
-        largest = [run for run in estimated.passes if run.tokens == config.max_tokens]
-        first = estimated.first_tokens.get(config.max_tokens, sum(run.cycles for run in largest))
+        largest = [run for run in estimated.passes if run.tokens == most]
+        first = estimated.first_tokens.get(most, sum(run.cycles for run in largest))
         used = reduce(larger, (group.resources.total for group in estimated.groups))
         hertz = config.clock_mhz * 1e6
         bits = products = 0.0
         for part in parts_of(self._graph, config):
-            work = Sketch(part).work(tokens, config.context // 2 if self._text else 0)
+            work = Sketch(part).work(tokens, middle if self._text else 0)
             products, bits = products + work[0], bits + work[1]
         joules = energy(
             config.card, config.clock_mhz, cycles=cycles, products=products, bits=bits, luts=used.lut

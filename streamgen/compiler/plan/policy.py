@@ -50,8 +50,8 @@ def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, 
                 f"{', '.join(f'{name!r} {graph.shapes[name]}' for name in graph.outputs)}"
             )
         return config, graph
-    context = min(config.context, graph.context)
-    config = replace(config, context=context, max_tokens=min(config.max_tokens, context))
+    context = min(config.size("context"), graph.context)
+    config = replace(config, context=context, max_tokens=min(config.size("max_tokens"), context))
     return config, replace(graph, context=context)
 
 

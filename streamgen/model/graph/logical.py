@@ -165,6 +165,11 @@ class Operator(ABC):
         """The table in which it looks up rows."""
         return None
 
+    @property
+    def held(self) -> int:
+        """Elements of a row that it takes before it gives the first element of the result."""
+        return 0
+
     def pieces(self, tile: int, operand: int = 0) -> int:
         """The number of pieces in which rows of an operand come if a matmul makes them in tiles of that many
         features: the first pieces of all rows before the second ones; 1 if whole rows are taken."""

@@ -59,6 +59,10 @@ class Norm(Operator):
         """Heads have their own size, so rows of several heads have no padding."""
         return "alike" if self.heads == 1 else "none"
 
+    @property
+    def held(self) -> int:
+        return len(self.weight)
+
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,) = inputs
         if x.features != (needed := self.heads * len(self.weight)):

@@ -1,0 +1,394 @@
+"""Choose the design of a model: every factor that the configuration leaves open, for the goal, on the board.
+
+The closed form ranks candidates by the time of the goal, and the promises of kernels tell which of them fit
+the card. The best candidates are bound and placed, one after the other, until one fits. A candidate that does
+not fit although it was promised to is a defect of the promise: the record of the plan counts these.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import Any, TypeVar
+
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.budget import budget_of, cached_attentions, is_small, multipliers_on, policy_of
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.plan.closed import ClosedForm
+from streamgen.compiler.plan.goals import GOALS, Goal
+from streamgen.compiler.plan.grouping import GroupPlan, parts_of
+from streamgen.compiler.plan.policy import hardware
+from streamgen.compiler.plan.promise import Draft, Needs
+from streamgen.compiler.plan.record import By, DesignPlan, Factor
+from streamgen.compiler.plan.sketch import Sketch
+from streamgen.compiler.schedule import HardwarePlan
+from streamgen.model.golden_text import is_language_model
+from streamgen.model.graph.logical import LogicalGraph
+from streamgen.numbers.formats import MX_GROUP
+from streamgen.platform.capacity import RESOURCES, number
+
+_T = TypeVar("_T")
+
+ROWS = (*range(1, 13), 14, 16, 20, 24, 28, 32)
+LANES = (16, 32, 8)
+ATTENTION = (1, 2, 4, 8, 16, 32)
+PREFETCH = (64, 512, 1024)  # depths between them take the same block RAM as the next
+FEWER = (7 / 8, 3 / 4, 1 / 2)  # of the channels of the board
+
+THRIFT = 0.0005  # share of the time that a doubling of a factor must save
+ALIKE = 0.985  # a candidate that needs this share of everything that a refused one needs is not tried
+ROOM = 0.995  # share of the room on a board that promises may take
+PATIENCE = 0.015  # share of the time that a longer context may cost
+NEAR = 1.01  # a smaller design of a network is chosen if it takes at most so much longer
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedDesign:
+    """A planned design. graph: the quantised graph, with the planned context. config: every planned factor
+    has a value. parts: its accelerators."""
+
+    graph: LogicalGraph
+    config: CompileConfig
+    plan: DesignPlan
+    parts: Sequence[GroupPlan]
+
+
+def planned(
+    graph: LogicalGraph,
+    asked: CompileConfig,
+    config: CompileConfig,
+    longest: int,
+    build: Callable[[PlannedDesign], _T],
+) -> tuple[PlannedDesign, _T]:
+    """The best design for which `build` raises no BudgetError, and the result of `build`.
+
+    graph: quantised, with the context of `config`. asked: the configuration of the user. config: the same,
+    with the context and the tokens of a pass of the graph. longest: the model's own context.
+
+    Raises the first BudgetError if no candidate can be built, and ValueError for factors that contradict one
+    another.
+    """
+    refused: list[str] = []
+    first: BudgetError | None = None
+    for design in _designs(graph, asked, config, longest):
+        try:
+            result = build(design)
+        except BudgetError as error:
+            refused.append(_line(error))
+            first = first or error
+            continue
+        plan = replace(design.plan, refused=(*design.plan.refused, *refused), config=asdict(design.config))
+        return replace(design, plan=plan), result
+    raise first or BudgetError(f"no design of {graph.name!r} fits {config.card.name!r}")
+
+
+def _line(error: BudgetError) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _designs(
+    graph: LogicalGraph, asked: CompileConfig, config: CompileConfig, longest: int
+) -> Iterator[PlannedDesign]:
+    """Designs that fit the card as far as it is known before FIFOs have depths; the best first."""
+    if is_small(graph, asked):
+        yield _small(graph, asked, config)
+    elif policy_of(graph, config) == "shared":
+        yield from _Engines(graph, asked, config, longest).designs()
+    else:
+        yield from _networks(graph, asked, config)
+
+
+def _goal(graph: LogicalGraph, asked: CompileConfig) -> Goal:
+    return GOALS[asked.goal or ("conversation" if is_language_model(graph) else "latency")]
+
+
+def _small(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) -> PlannedDesign:
+    """The design of a small model, or of a model that shall be small: every factor follows a rule."""
+    config = replace(config, channels=config.size("channels"))
+    names = ["channels", "max_tokens", *(["context"] if graph.context else [])]
+    rule = "the size of a small design"
+    factors = [
+        Factor(name, getattr(config, name), "rule" if getattr(asked, name) is None else "user", rule)
+        for name in names
+    ]
+    plan = DesignPlan(goal="small", factors=tuple(factors))
+    return PlannedDesign(graph=graph, config=config, plan=plan, parts=parts_of(graph, config))
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A candidate with an engine. score: cycles of the goal, and a little for each doubling of a factor.
+    rows: rows of a column. plan: its hardware. form: its closed form."""
+
+    score: float
+    cycles: float
+    plan: HardwarePlan
+    form: ClosedForm
+
+    @property
+    def factors(self) -> dict[str, int]:
+        """Its factors, by field of `CompileConfig`."""
+        plan = self.plan
+        return {
+            "channels": plan.columns,
+            "n_lanes": plan.n_lanes,
+            "lanes": plan.lanes,
+            "attention_lanes": plan.attention_lanes,
+            "cache_channels": plan.cache_channels or plan.kv_channels,
+            "prefetch_beats": plan.prefetch,
+        }
+
+
+class _Engines:
+    """The search for a design whose matmuls take turns on one engine. longest: the model's own context."""
+
+    def __init__(
+        self, graph: LogicalGraph, asked: CompileConfig, config: CompileConfig, longest: int
+    ) -> None:
+        self._graph, self._asked, self._config, self._own = graph, asked, config, longest
+        self._board = config.card
+        self._goal = _goal(graph, asked)
+        assert config.max_tokens is not None
+        self._passes = self._goal.passes(graph.context, config.max_tokens)
+        self._cached = any(True for _ in cached_attentions(graph))
+        self._drafts: dict[tuple[int, int], Draft] = {}
+        self._refused: list[tuple[Needs, str]] = []
+
+    def designs(self) -> Iterator[PlannedDesign]:
+        """Designs that have a placement, the best first."""
+        ranked = self._ranked()
+        left = [candidate for candidate in ranked if not self._over(candidate)]
+        while left:
+            candidate, context, why = self._longest(left)
+            left.remove(candidate)
+            graph = replace(self._graph, context=context)
+            parts = self._placed(candidate, graph)
+            if isinstance(parts, str):
+                self._refused.append((self._needs(candidate, context), parts))
+                left = [candidate for candidate in left if not self._over(candidate)]
+                continue
+            plan = self._recorded(candidate, context, why, ranked)
+            config = self._configured(candidate, context)
+            yield PlannedDesign(graph=graph, config=config, plan=plan, parts=parts)
+
+    def _ranked(self) -> list[_Candidate]:
+        """All candidates, the best first. Fewer channels and other lanes are candidates with the rows that
+        are best with all channels and 16 lanes, and with a few rows more or less."""
+        most = (self._asked.channels or self._board.hbm.channels) // 2 * 2
+        if not most:
+            hardware(self._graph, budget_of(self._config, self._graph))  # raises BudgetError
+        rows = (self._asked.n_lanes,) if self._asked.n_lanes else ROWS
+        lanes = (self._asked.lanes,) if self._asked.lanes else LANES
+        ranked = sorted(self._candidates(most, lanes[0], rows), key=lambda c: c.score)
+        best = next((c.plan.n_lanes for c in ranked if not self._over(c)), rows[0])
+        near = [n for n in rows if abs(rows.index(n) - rows.index(best)) <= 2]
+        fewer = () if self._asked.channels else [int(most * share) // 2 * 2 for share in FEWER]
+        for channels, width in (
+            *((most, width) for width in lanes[1:]),
+            *((c, lanes[0]) for c in fewer if c),
+        ):
+            ranked += self._candidates(channels, width, near)
+        return sorted(ranked, key=lambda c: c.score)
+
+    def _candidates(self, channels: int, lanes: int, rows: Sequence[int]) -> Iterator[_Candidate]:
+        """The candidates with some channels and lanes."""
+        asked = self._asked
+        for n in rows:
+            if asked.multipliers is not None and channels * n * MX_GROUP > asked.multipliers:
+                continue
+            config = replace(
+                self._config,
+                channels=channels,
+                n_lanes=n,
+                lanes=lanes,
+                multipliers=channels * n * MX_GROUP,
+                attention_lanes=1 if self._cached else None,
+                cache_channels=None,
+            )
+            base = hardware(self._graph, budget_of(config, self._graph))
+            form = ClosedForm(self._graph, base, config.memory)
+            for plan in self._variants(base):
+                cycles = sum(
+                    form.cycles(run.tokens, run.position, plan, logits=run.logits) * run.count
+                    for run in self._passes
+                )
+                factors = (plan.lanes, plan.attention_lanes, plan.cache_channels or 1, plan.prefetch)
+                doublings = sum(value.bit_length() for value in factors) + plan.n_lanes / 8
+                yield _Candidate(cycles * (1 + THRIFT * doublings), cycles, plan, form)
+
+    def _variants(self, base: HardwarePlan) -> Iterator[HardwarePlan]:
+        """The plans with all choices for attention, caches and prefetch."""
+        asked = self._asked
+        depths = (asked.prefetch_beats,) if asked.prefetch_beats else PREFETCH
+        if not self._cached:
+            yield from (replace(base, prefetch=depth) for depth in depths)
+            return
+        positions = (asked.attention_lanes,) if asked.attention_lanes else ATTENTION
+        channels = (asked.cache_channels,) if asked.cache_channels else ATTENTION
+        for lanes, count, depth in product(positions, channels, depths):
+            if lanes <= count <= base.kv_channels:
+                yield replace(base, attention_lanes=lanes, cache_channels=count, prefetch=depth)
+
+    def _configured(self, candidate: _Candidate, context: int) -> CompileConfig:
+        """The configuration of a candidate."""
+        plan = candidate.plan
+        factors: dict[str, Any] = candidate.factors
+        if not self._cached:
+            factors |= {"attention_lanes": None, "cache_channels": None}
+        multipliers = self._asked.multipliers or plan.unit * MX_GROUP
+        return replace(self._config, **factors, multipliers=multipliers, context=context)
+
+    def _placed(self, candidate: _Candidate, graph: LogicalGraph) -> Sequence[GroupPlan] | str:
+        """The accelerator of a candidate, or the reason why it does not fit the card."""
+        try:
+            parts = parts_of(graph, self._configured(candidate, graph.context))
+            return next((why for part in parts if (why := Draft(part).shortage)), parts)
+        except BudgetError as error:
+            return _line(error)
+
+    def _draft(self, candidate: _Candidate) -> Draft:
+        """The bound design with the channels and lanes of a candidate."""
+        plan = candidate.plan
+        key = plan.columns, plan.lanes
+        if key not in self._drafts:
+            config = self._configured(candidate, self._graph.context)
+            (part,) = parts_of(self._graph, config)
+            self._drafts[key] = Draft(part)
+        return self._drafts[key]
+
+    def _needs(self, candidate: _Candidate, context: int | None = None) -> Needs:
+        plan = candidate.plan if context is None else replace(candidate.plan, context=context)
+        return self._draft(candidate).needs_of(plan, candidate.form)
+
+    def _over(self, candidate: _Candidate, context: int | None = None) -> str:
+        """The reason why a candidate is not expected to fit the card; empty if it is."""
+        needs = self._needs(candidate, context)
+        if short := self._short(needs):
+            return short
+        for other, why in self._refused:
+            pairs = [(getattr(needs.all, name), getattr(other.all, name)) for name in RESOURCES]
+            if all(mine >= ALIKE * theirs for mine, theirs in pairs):
+                return why
+        return ""
+
+    def _short(self, needs: Needs) -> str:
+        """The resource that is most short, with the amounts."""
+        board = self._board
+        home = next(slr.resources for slr in board.slrs if slr.name == board.hbm.slr)
+        places = ((needs.all, board.resources, ""), (needs.fixed, home, f" at the memory ({board.hbm.slr})"))
+        worst, text = 1.0, ""
+        for needed, there, where in places:
+            for name, title in RESOURCES.items():
+                need, room = getattr(needed, name), getattr(there, name) * board.fill
+                if need > ROOM * room * worst:
+                    worst = need / (ROOM * room)
+                    text = f"needs {number(round(need))} of {number(int(room))} {title}{where}"
+        return text
+
+    def _longest(self, left: Sequence[_Candidate]) -> tuple[_Candidate, int, str]:
+        """Of the candidates that are nearly as good as the first, the first with the longest context; this
+        context, and why it is not longer."""
+        context, why = self._own, ""
+        if not self._graph.context or self._asked.context is not None:
+            return left[0], self._graph.context, why
+        near = [candidate for candidate in left if candidate.score <= (1 + PATIENCE) * left[0].score]
+        while context > self._graph.context:
+            short = [self._over(candidate, context) for candidate in near]
+            if "" in short:
+                return near[short.index("")], context, why
+            why = f"{context:,} {short[0]}"
+            context = max(context // 2, self._graph.context)
+        return left[0], self._graph.context, why
+
+    def _recorded(
+        self, candidate: _Candidate, context: int, why: str, ranked: Sequence[_Candidate]
+    ) -> DesignPlan:
+        """The record of the plan."""
+        asked = self._asked
+        by_factors = {tuple(c.factors.values()): c for c in ranked}
+        chosen = candidate.factors
+        factors = [Factor("policy", "shared", "user" if asked.policy else "rule")]
+        for name, value in chosen.items():
+            if getattr(asked, name) is not None:
+                factors.append(Factor(name, value, "user"))
+            elif self._cached or name not in ("attention_lanes", "cache_channels"):
+                factors.append(Factor(name, value, "search", self._next(candidate, name, by_factors)))
+        given = asked.max_tokens is not None
+        factors.append(Factor("max_tokens", self._config.max_tokens, "user" if given else "rule"))
+        if context:
+            own = f"the model's own is {self._own:,}"
+            by: By = "search" if asked.context is None else "user"
+            factors.append(Factor("context", context, by, why or own))
+        return DesignPlan(
+            goal=self._goal.name,
+            factors=tuple(factors),
+            ranked=len(ranked),
+            refused=tuple(why for _, why in self._refused),
+            cycles=candidate.cycles,
+        )
+
+    def _next(self, candidate: _Candidate, name: str, by_factors: dict[tuple[int, ...], _Candidate]) -> str:
+        """Why a factor does not have its next larger value."""
+        chosen = candidate.factors
+        others = [c for c in by_factors.values() if _differs(c.factors, chosen, name)]
+        larger = min(
+            (c for c in others if c.factors[name] > chosen[name]), key=lambda c: c.factors[name], default=None
+        )
+        if larger is None:
+            return "the most there is"
+        value = larger.factors[name]
+        if why := self._over(larger):
+            return f"{value:,} {why}"
+        change = larger.cycles / candidate.cycles - 1
+        return f"{value:,} takes {change:.1%} longer" if change > 0 else f"{value:,} saves {-change:.2%}"
+
+
+def _differs(factors: dict[str, int], others: dict[str, int], name: str) -> bool:
+    """Whether factors differ in this one only."""
+    return all((factors[other] != others[other]) == (other == name) for other in factors)
+
+
+def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) -> Iterator[PlannedDesign]:
+    """Designs of a model whose matmuls have columns of their own, the best first. The multipliers and the
+    channels are halved as long as this costs nearly nothing, or as long as the design does not fit."""
+    most = asked.channels or config.card.hbm.channels
+    top = multipliers_on(config.card)
+    budgets = (
+        [asked.multipliers] if asked.multipliers else [top >> k for k in range(8) if top >> k >= MX_GROUP]
+    )
+    found: list[tuple[float, PlannedDesign]] = []
+    refused: list[str] = []
+    first: BudgetError | None = None
+    goal = _goal(graph, asked)
+    assert config.max_tokens is not None
+    passes = goal.passes(graph.context, config.max_tokens)
+    for multipliers in budgets:
+        tried = replace(config, channels=most, multipliers=multipliers)
+        try:
+            parts = parts_of(graph, tried)
+            short = next((why for part in parts if (why := Draft(part).shortage)), "")
+        except BudgetError as error:
+            first, short = first or error, _line(error)
+        if short:
+            refused.append(f"{multipliers:,} {short}")
+            continue
+        sketches = [Sketch(part) for part in parts]
+        cycles = sum(
+            run.count * sketch.cycles(run.tokens, run.position) for run in passes for sketch in sketches
+        )
+        why = refused[-1] if refused else ""
+        factors = (
+            Factor("policy", policy_of(graph, config), "user" if asked.policy else "rule"),
+            Factor("channels", most, "user" if asked.channels else "rule"),
+            Factor("multipliers", multipliers, "user" if asked.multipliers else "search", why),
+            Factor("max_tokens", config.max_tokens, "user" if asked.max_tokens else "rule"),
+        )
+        plan = DesignPlan(goal=goal.name, factors=factors, ranked=len(budgets), cycles=cycles)
+        found.append((cycles, PlannedDesign(graph=graph, config=tried, plan=plan, parts=parts)))
+        if cycles > 1.2 * found[0][0]:
+            break
+    if not found:
+        raise first or BudgetError(f"no design of {graph.name!r} fits {config.card.name!r}")
+    least = min(cycles for cycles, _ in found)
+    near = [design for cycles, design in found if cycles <= NEAR * least]
+    rest = [design for cycles, design in found if cycles > NEAR * least]
+    yield from (*reversed(near), *rest)

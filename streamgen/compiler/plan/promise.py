@@ -1,0 +1,142 @@
+"""Resources of candidates: what the kernels of one design promise, with the factors of another design.
+
+A design is bound once, up to its converters. For a candidate with the same channels and lanes, the kernels
+that depend on its other factors get new params: columns and their weights, loads of weights, attention, and
+loads and stores of caches. The sum of what all kernels promise takes milliseconds. Converters, FIFOs and
+everything around the graph stay those of the bound design.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+from streamgen.compiler.emit.outline import outline
+from streamgen.compiler.emit.placement import place
+from streamgen.compiler.emit.resources import blocks, links
+from streamgen.compiler.lower import insert_converters, insert_forks, place_constants
+from streamgen.compiler.plan.closed import ClosedForm
+from streamgen.compiler.plan.grouping import GroupPlan
+from streamgen.compiler.schedule import HardwarePlan
+from streamgen.contract.cost import Resources
+from streamgen.kernels.attention.scores import AttentionScoresParams
+from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
+from streamgen.kernels.attention.values import AttentionValuesParams
+from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.weights import WeightsParams
+from streamgen.kernels.memory.kv_load import KvLoadParams
+from streamgen.kernels.memory.kv_store import KvStoreParams
+from streamgen.model.graph import Program
+from streamgen.platform.capacity import RESOURCES, number
+from streamgen.platform.dma import LoadParams
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Resources of a design. all: of the whole design. fixed: of the blocks that must lie at the memory."""
+
+    all: Resources
+    fixed: Resources
+
+
+class Draft:
+    """A design of one accelerator, up to its converters: its resources and whether it has a placement.
+
+    Raises the errors of binding, and BudgetError if a memory channel has too little room.
+    """
+
+    def __init__(self, part: GroupPlan) -> None:
+        self.part, self._plan = part, part.derivation.plan
+        graph = place_constants(insert_converters(insert_forks(part.derivation.largest)))
+        self.outline = outline(Program(graph, 1, self._plan.largest), part.budget, ends=True)
+        top = self.outline.top
+        self._blocks = blocks(top)
+        self._nodes: dict[Any, Any] = {}
+        self._costs: dict[Any, Resources] = {}
+        self._kinds = Counter[tuple[Any, bool]]()
+        fixed = {block.name: block.fixed for block in self._blocks}
+        for node in graph.nodes:
+            bounds = next(bounds for bounds in node.bounds if bounds is not None)
+            self._nodes.setdefault(node.params, bounds)
+            self._kinds[node.params, fixed[node.name]] += 1
+
+    @property
+    def shortage(self) -> str:
+        """What is most short in the best placement on the board; empty if the design fits."""
+        board = self.part.budget.board
+        placement = place(self._blocks, links(self.outline.top), board)
+        if placement.fits(board):
+            return ""
+        over = [
+            (
+                needed / room,
+                f"needs {number(round(needed))} of {number(int(room))} {RESOURCES[name]} in {slr.name}",
+            )
+            for slr in board.slrs
+            for name in RESOURCES
+            if (room := getattr(slr.resources, name) * board.fill)
+            < (needed := getattr(placement.used[slr.name], name))
+        ]
+        over += [
+            (wires / board.room, f"needs {wires:,} of {int(board.room):,} wires between SLRs")
+            for wires in placement.wires
+            if wires > board.room
+        ]
+        return max(over)[1]
+
+    @property
+    def needs(self) -> Needs:
+        """Resources of the design itself."""
+        total = reduce(add, (block.resources for block in self._blocks))
+        return Needs(total, reduce(add, (block.resources for block in self._blocks if block.fixed)))
+
+    def needs_of(self, plan: HardwarePlan, form: ClosedForm) -> Needs:
+        """Resources of a candidate with the same channels and lanes. form: its closed form."""
+        total, at_memory = self.needs.all, self.needs.fixed
+        for (params, fixed), count in self._kinds.items():
+            other = _changed(params, self._plan, plan, form)
+            if other is params or other == params:
+                continue
+            more = (self._cost(other, params) + self._cost(params, params) * -1) * count
+            total += more
+            at_memory += more if fixed else Resources(lut=0, ff=0)
+        return Needs(total, at_memory)
+
+    def _cost(self, params: Any, like: Any) -> Resources:
+        """Promised resources of a kernel in place of another one."""
+        if params not in self._costs:
+            if isinstance(params, ColumnParams | WeightsParams):
+                self._costs[params] = params.resources
+            else:
+                self._costs[params] = params.cost(self._nodes[like]).resources
+        return self._costs[params]
+
+
+def _changed(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
+    """The params of a kernel in a design with other factors."""
+    match params:
+        case ColumnParams():
+            return form.engine.params
+        case WeightsParams():
+            return form.weights
+        case LoadParams(prefetch=old.prefetch):
+            return replace(params, prefetch=new.prefetch)
+        case AttentionScoresParams() | AttentionValuesParams() | AttentionSoftmaxParams():
+            if params.lanes != old.attention_lanes:  # attention without a cache
+                return params
+            length = params.max_length if params.max_length != old.context else new.context
+            return replace(params, lanes=new.attention_lanes, max_length=length)
+        case KvLoadParams():
+            return replace(params, layout=_layout(params, old, new), lanes=new.attention_lanes)
+        case KvStoreParams():
+            return replace(params, layout=_layout(params, old, new))
+    return params
+
+
+def _layout(params: Any, old: HardwarePlan, new: HardwarePlan) -> Any:
+    """The layout of a cache in a design with other factors."""
+    layout = params.layout
+    before, after = (plan.cache_channels or plan.kv_channels for plan in (old, new))
+    channels = after if layout.channels == before else max(new.attention_lanes, layout.channels)
+    return replace(layout, channels=channels, positions=new.context)
