@@ -27,6 +27,10 @@ from streamgen.cli.options import calibration_options, config_options, model_opt
     "--prompt-tokens", "prompts", multiple=True, type=int, metavar="N",
     help="Number of prompt tokens for which the time to the first token is estimated. May be repeated.",
 )  # fmt: skip
+@click.option(
+    "--phases", is_flag=True,
+    help="Also print passes, phases, resources and memory in tables. Only one design can have them.",
+)  # fmt: skip
 @click.option("--explain", is_flag=True, help="Print each factor of the design, and why it is not more.")
 @click.option("--json", "as_json", is_flag=True, help="Print all values as a JSON list.")
 @model_options("shapes")
@@ -37,6 +41,7 @@ def estimate(
     clocks: tuple[float, ...],
     positions: tuple[int, ...],
     prompts: tuple[int, ...],
+    phases: bool,
     explain: bool,
     as_json: bool,
     **options: Any,
@@ -60,7 +65,11 @@ def estimate(
     if as_json:
         click.echo(f"[{','.join(result.to_json() for result in results)}]")
     else:
-        click.echo(results[0] if len(results) == 1 else comparison(results))
+        first, *others = results
+        if others:
+            click.echo(comparison(results))
+        else:
+            click.echo(first.text(phases=phases) if isinstance(first, Estimate) else first)
         for result in results:
             if explain and isinstance(result, Estimate):
                 click.echo(f"\nplan of {result.name} on {result.board}, {result.plan}")

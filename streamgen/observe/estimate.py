@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -50,8 +51,13 @@ class PassEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Result of `streamgen.estimate`. `str()` gives tables, `to_json()` all values. plan: the plan of the
-    design.
+    """Result of `streamgen.estimate`. `str()` gives tables, `to_json()` all values.
+
+    plan: the plan of the design. context: positions of a text; 0 for a model without them. weights: number of
+    weights of all matmuls. weight_bytes: their bytes, and those of tables, in memory. bandwidth: bytes per
+    second of all channels of the board, sustained. data_sheet: the same in the data sheet; None if unknown.
+    joules: energy of the first pass, by a model without measurements. advice: changes of the configuration
+    that make the design faster, with the result of trying them in closed form.
 
     passes: for a language model, one token at each requested position, then the largest pass at the first
     position. For any other model, the smallest and the largest pass of every group. first_tokens: cycles
@@ -61,6 +67,13 @@ class Estimate:
 
     name: str
     plan: DesignPlan
+    context: int
+    weights: int
+    weight_bytes: int
+    bandwidth: float
+    data_sheet: float | None
+    joules: float
+    advice: tuple[str, ...]
     board: str
     clock_mhz: float
     groups: tuple[GroupFacts, ...]
@@ -95,12 +108,58 @@ class Estimate:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, *, width: int | None = None) -> str:
-        """Tables as text. width: characters of a line; by default the width of the terminal."""
-        return rendered(self._lines(), width)
+    def text(self, *, phases: bool = True, width: int | None = None) -> str:
+        """Text for people. phases: with tables of passes, phases, resources and memory. width: characters of
+        a line; by default the width of the terminal."""
+        return rendered([*self._summary(), *(["", *self._lines()] if phases else [])], width)
+
+    def _summary(self) -> Iterator[str | Table]:
+        """The result in a few lines."""
+        yield f"{self.name} on {self.board} at {self.clock_mhz:g} MHz, estimated"
+        facts = Table.grid(padding=(0, 2))
+        for title, text in self._facts():
+            facts.add_row(f"  {title}", text)
+        yield facts
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        size = f"{self.weights / 1e6:,.1f} million weights, {self.weight_bytes / 1e9:.3g} GB in memory"
+        yield "model", size + (f", context {self.context:,}" if self.context else "")
+        steps = [p for p in self.passes if p.tokens == 1] or [*self.passes]
+        ends = dict.fromkeys((steps[0], steps[-1]) if self.context else (self.passes[-1],))
+        yield (
+            "speed",
+            "; ".join(
+                f"{self.tokens_per_second(p):,.0f} tokens/s"
+                + (f" at position {p.position:,}" if self.context else f" in passes of {p.tokens:,}")
+                for p in ends
+            ),
+        )
+        if self.first_tokens:
+            yield (
+                "first token",
+                "; ".join(
+                    f"{self.milliseconds(cycles):,.1f} ms after {counted(tokens, 'token')}"
+                    for tokens, cycles in self.first_tokens.items()
+                ),
+            )
+        seconds = self.milliseconds(steps[0].cycles) / 1e3
+        moved = sum(phase.bytes for phase in steps[0].phases) / seconds
+        shares = [f"{moved / self.bandwidth:.0%} of the {self.bandwidth / 1e9:g} GB/s of the channels"]
+        if (sheet := self.data_sheet) is not None:
+            shares.append(f"{moved / sheet:.0%} of the {sheet / 1e9:g} GB/s of the data sheet")
+        yield "bandwidth", ", ".join(shares)
+        watts, each = self.joules / seconds, steps[0].tokens / self.joules
+        doubt = "a model without measurements, which can be wrong by a factor of 2"
+        yield "energy", f"about {watts:,.0f} W, {each:,.1f} tokens a joule ({doubt})"
+        limits = Counter[str]()
+        for phase in steps[0].phases:
+            limits[phase.limit] += phase.cycles
+        ((limit, cycles),) = limits.most_common(1)
+        yield "limit", f"{limit}, in {cycles / steps[0].cycles:.0%} of the cycles of a step"
+        for text in self.advice:
+            yield "to try", text
 
     def _lines(self) -> Iterator[str | Table]:
-        yield f"{self.name} on {self.board} at {self.clock_mhz:g} MHz, estimated"
         yield self._speed_table()
         if self.first_tokens:
             yield self._first_table()

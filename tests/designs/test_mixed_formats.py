@@ -61,7 +61,7 @@ def test_four_formats_of_a_file_on_one_engine(tmp_path: Path) -> None:
     accelerator = streamgen.compile(module, torch.zeros(1, SIZE), config)
     (group,) = accelerator.groups
     columns = [node.params for node in group.program.graph.nodes if isinstance(node.params, ColumnParams)]
-    assert [column.formats for column in columns] == [("w4", "w8")] * config.channels
+    assert [column.formats for column in columns] == [("w4", "w8")] * config.size("channels")
     x = np.random.default_rng(0).normal(size=(2, SIZE)).astype(np.float32)
     found = accelerator.run(x)
     np.testing.assert_array_equal(found, accelerator.golden(x))

@@ -31,7 +31,7 @@ class Evaluation:
     products and the slowest operation of each phase, and FIFOs have their least depth. tokens_per_second:
     rate of steps of one token in the middle of the context; for models other than language models, rate of
     the largest pass. first_token_ms: time of a prompt that is one largest pass, in ms. luts, dsps: resources
-    of the design. joules: energy of a token (`search.energy`). over: for each resource, by name, the share by
+    of the design. joules: energy of a token (`api.energy`). over: for each resource, by name, the share by
     which the design exceeds its budget; at most 0 if it keeps the budget. why: reason why the point cannot be
     built; empty if it can.
     """

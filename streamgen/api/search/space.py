@@ -11,8 +11,8 @@ from functools import cached_property, reduce
 from hashlib import blake2b
 from typing import Any
 
+from streamgen.api.energy import energy
 from streamgen.api.estimation import estimate, imported
-from streamgen.api.search.energy import energy
 from streamgen.api.search.evaluation import Evaluation
 from streamgen.api.search.factors import Factor, Value, factors_of, restricted
 from streamgen.artifact.packing import BEAT_BITS

@@ -339,7 +339,9 @@ class _Engines:
         if why := self._over(larger):
             return f"{value:,} {why}"
         change = larger.cycles / candidate.cycles - 1
-        return f"{value:,} takes {change:.1%} longer" if change > 0 else f"{value:,} saves {-change:.2%}"
+        if abs(change) < THRIFT:
+            return f"{value:,} saves nothing"
+        return f"{value:,} takes {change:.1%} longer" if change > 0 else f"{value:,} saves {-change:.1%}"
 
 
 def _differs(factors: dict[str, int], others: dict[str, int], name: str) -> bool:

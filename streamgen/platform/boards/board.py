@@ -31,7 +31,8 @@ class Hbm:
     """Pseudo-channels, all at one SLR; channel i begins at i * channel_bytes.
 
     channel_rate: bytes per second of one channel, sustained. latency: cycles of the kernel clock from
-    an address accepted to its first beat, in the model of every performance figure.
+    an address accepted to its first beat, in the model of every performance figure. data_sheet: bytes per
+    second of all channels in the card's data sheet, to which papers refer; None if unknown.
     """
 
     channels: int
@@ -39,6 +40,12 @@ class Hbm:
     channel_rate: int
     latency: int
     slr: str
+    data_sheet: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second of all channels, sustained."""
+        return float(self.channels * self.channel_rate)
 
     def beats_per_cycle(self, clock_mhz: float) -> Fraction:
         """512-bit beats a cycle that one channel gives a kernel of this clock, at most 1."""

@@ -209,8 +209,8 @@ def test_what_is_printed_of_memory_and_time() -> None:
     for channel, by_role in group.channels.items():
         (row,) = (line for line in text.splitlines() if re.match(rf" ?{channel} +[\d,]+ ", line))
         assert f"{sum(by_role.values()):,}" in row and f"{by_role['weights']:,}" in row
-    stages = ("import", "quantise", "explore", "schedule, bind, steer", "converters, place, size")
-    assert [*estimate.seconds] == [*stages, "resources", "predict"]
+    stages = ("import", "quantise", "schedule, bind, steer", "converters, place, size")
+    assert [*estimate.seconds] == [*stages, "resources", "plan", "predict"]
     assert min(estimate.seconds.values()) >= 0 < sum(estimate.seconds.values())
     (said,) = (line for line in text.replace("\n", " ").split("processor time: ")[1:])
     assert [re.sub(r" [\d.]+ s$", "", part) for part in re.split(r"(?<= s), ", said)] == [*estimate.seconds]

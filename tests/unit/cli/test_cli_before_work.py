@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("model -p A --top-k 0", 2, "streamgen: --top-k is 0; it must be None or at least 1"),
         ("model -p A -o taken", 2,
          "streamgen: taken exists and is not an empty folder; give a new name or remove it"),
-        ("model -p A --channels 99", 2, "streamgen: --channels is 99; it must be 1 to 32"),
+        ("model -p A --channels 99", 2, "streamgen: --channels is 99; it must be None or 1 to 32"),
         ("model -p A --board here", 2, f"streamgen: --board: no board is called 'here'; known are {KNOWN}"),
         ("model -p A --on card", 2, "Error: --on card needs --xclbin FILE, the linked design"),
         ("model -p A --on golden -o new", 2,

@@ -324,7 +324,7 @@ def gguf_file(path: Path, **fields: int) -> Path:
         ),
         ("{folder} --prompt A --beams 3", 2, "No such option '--beams'"),
         ("m.gguf --prompt A --sizing tight", 2, "'tight' is not one of 'conservative', 'normal'"),
-        ("m.gguf --prompt A --channels 40", 2, "--channels is 40; it must be 1 to 32"),
+        ("m.gguf --prompt A --channels 40", 2, "--channels is 40; it must be None or 1 to 32"),
         ("m.gguf --prompt A --weights w2", 2, f"--weights is 'w2'; it must be None, {alternatives(FORMATS)}"),
         (
             "silent --prompt A --changed-files",

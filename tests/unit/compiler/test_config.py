@@ -13,11 +13,11 @@ from streamgen.compiler.config import CompileConfig
 @pytest.mark.parametrize(
     ("field", "value", "wanted"),
     [
-        ("max_tokens", "5", "an integer"),
-        ("max_tokens", 1.5, "an integer"),
-        ("max_tokens", True, "an integer"),
+        ("max_tokens", "5", "an integer or None"),
+        ("max_tokens", 1.5, "an integer or None"),
+        ("max_tokens", True, "an integer or None"),
         ("multipliers", 64.0, "an integer or None"),
-        ("channels", {}, "an integer"),
+        ("channels", {}, "an integer or None"),
         ("group", [32], "an integer"),
         ("lanes", 2.0, "an integer or None"),
         ("fill", "a", "a finite number or None"),

@@ -97,7 +97,7 @@ def test_config():
     assert CompileConfig().card is U55C
     assert CompileConfig(board="u280").card is U280
     assert CompileConfig(board=mine, channels=4).card is mine
-    with pytest.raises(ValueError, match=r"^CompileConfig.channels is 6; it must be 1 to 4$"):
+    with pytest.raises(ValueError, match=r"^CompileConfig.channels is 6; it must be None or 1 to 4$"):
         CompileConfig(board=mine, channels=6)
     with pytest.raises(ValueError, match=r"^CompileConfig.board: no board is called 'u50'; known are"):
         CompileConfig(board="u50")

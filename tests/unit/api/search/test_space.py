@@ -31,7 +31,7 @@ def test_factors_of_a_network() -> None:
 def test_the_default_is_what_compile_takes() -> None:
     designs = small_space()
     config = designs.config_of(designs.default)
-    assert replace(config, policy=None) == BUDGETS and config.fixed == {}
+    assert replace(config, policy=None, goal=None) == BUDGETS and config.fixed == {}
     assert designs.evaluate({}) is designs.evaluate(designs.default)  # known already
 
 

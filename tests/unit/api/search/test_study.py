@@ -353,7 +353,7 @@ def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ([], "give --trials N, the number of points"),
         (["--trials=2", "--objective=speed"], "--objective is 'speed'; tokens/s, first-token, luts, energy"),
-        (["--trials=2", "--max-tokens=0"], "--max-tokens is 0; it must be 1 to 2^24"),
+        (["--trials=2", "--max-tokens=0"], "--max-tokens is 0; it must be None or 1 to 2^24"),
         (["--trials=2", "--only=policy"], "is not of the form FACTOR=VALUES"),
         (["--trials=2", "--only=policy="], "the space is empty: factor 'policy' has no value left"),
         (["--trials=2", "--plot=no/such/folder/x.html"], "for the plot"),

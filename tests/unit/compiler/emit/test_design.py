@@ -57,7 +57,7 @@ def emit_rest(made: Program, config: CompileConfig) -> Design:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(design, "to_verilog", module)
-        return emit(made, budget_of(config), config.max_tokens)
+        return emit(made, budget_of(config), config.size("max_tokens"))
 
 
 @pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS)
@@ -148,9 +148,9 @@ def test_manifest(emitted: Emitted) -> None:
     made, config, emitted_design = emitted
     manifest = emitted_design.manifest
     assert Manifest.from_json(manifest.to_json()) == manifest
-    assert (manifest.top, manifest.max_tokens) == (config.name, config.max_tokens)
+    assert (manifest.top, manifest.max_tokens) == (config.name, config.size("max_tokens"))
     assert manifest.tokens_per_tile == made.token_lanes
-    assert len(manifest.ports) <= config.channels
+    assert len(manifest.ports) <= config.size("channels")
     assert {port.channel for port in manifest.ports} >= {tensor.channel for tensor in made.graph.tensors}
     kinds = [(counter.name, counter.kind) for counter in manifest.counters]
     nodes, edges = made.graph.nodes, made.graph.edges

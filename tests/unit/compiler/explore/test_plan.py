@@ -90,16 +90,16 @@ def test_budgets_and_units_hold(shapes: list[LinearShape], config: CompileConfig
         assert plan.pads[shape.name] == linear.tile
         assert plan.pads[shape.reads] == max(MX_GROUP, shape.group or 0)
         assert len(linear.channels) == linear.columns
-        assert len(set(linear.channels)) == min(linear.columns, config.channels)
+        assert len(set(linear.channels)) == min(linear.columns, config.size("channels"))
     used = [c for p in plan.linears.values() for c in p.channels] + [plan.io_channel]
-    assert min(used) >= 0 and plan.channels == max(used) + 1 <= config.channels
+    assert min(used) >= 0 and plan.channels == max(used) + 1 <= config.size("channels")
     estimate = ClosedForms(shapes, _budget(config), plan.token_lanes)
     ones = {shape.name: LinearPlan() for shape in shapes}
     if estimate.converter_bits(ones) <= _budget(config).converter_bits:
         assert estimate.converter_bits(plan.linears) <= _budget(config).converter_bits
     for level in {shape.level for shape in shapes}:
         columns = [c for s in shapes if s.level == level for c in plan.linears[s.name].channels]
-        if len(columns) <= config.channels:
+        if len(columns) <= config.size("channels"):
             assert len(set(columns)) == len(columns)  # side by side, nobody shares while there are channels
 
 
@@ -109,7 +109,7 @@ def test_no_affordable_doubling_would_gain(shapes: list[LinearShape], config: Co
     estimate = ClosedForms(shapes, _budget(config), plan.token_lanes)
 
     def latency(choice: dict[str, LinearPlan], names: list[str]) -> float:
-        passes = [estimate.times(choice, tokens) for tokens in (1, config.max_tokens)]
+        passes = [estimate.times(choice, tokens) for tokens in (1, config.size("max_tokens"))]
         return max(sum(times[name].cycles for times in passes) for name in names)
 
     now = dict(plan.linears)
@@ -137,7 +137,7 @@ def test_no_number_of_token_lanes_is_better(shapes: list[LinearShape], config: C
     chosen = ClosedForms(shapes, _budget(config), plan.token_lanes).total(plan.linears)
     assert f"({chosen:.0f})" in plan.reasons[0]
     for lanes in (1, 2, 4, 8):
-        if lanes < 2 * config.max_tokens and MX_GROUP * len(shapes) * lanes <= config.multipliers:
+        if lanes < 2 * config.size("max_tokens") and MX_GROUP * len(shapes) * lanes <= config.multipliers:
             other = explore(shapes, _budget(replace(config, token_lanes=lanes)))
             total = ClosedForms(shapes, _budget(config), lanes).total(other.linears)
             assert chosen <= total + WORTH * 2 * GAP * len({shape.level for shape in shapes})
@@ -473,7 +473,7 @@ def test_fixed_factors_that_are_none(fixed: object, error: type[Exception], mess
     ("budget", "law"),
     [
         ("multipliers", "None or at least 32"),
-        ("channels", "1 to 32"),
+        ("channels", "None or 1 to 32"),
         ("converter_bits", "None or at least 1"),
     ],
 )

@@ -71,9 +71,9 @@ def test_random_modules(number: int, seed: int) -> None:
     """One token, the most, and a number of tiles between the corners that FIFOs are sized for."""
     number += 1000 * seed
     module, config = RandomModule(number).eval(), random_config(number)
-    inputs = tuple(torch.zeros(config.max_tokens, width) for width in module.features)
+    inputs = tuple(torch.zeros(config.size("max_tokens"), width) for width in module.features)
     accelerator = streamgen.compile(module, inputs, config)
-    for tokens in sorted({1, (config.max_tokens + 1) // 2, config.max_tokens}):
+    for tokens in sorted({1, (config.size("max_tokens") + 1) // 2, config.size("max_tokens")}):
         _hold(accelerator, tokens, *module.features)
 
 

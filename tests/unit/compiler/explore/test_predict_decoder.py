@@ -44,7 +44,7 @@ def _accelerator(name: str) -> LanguageModel:
 def test_prompts_and_steps(name: str) -> None:
     """A prompt of several passes, the last one not full; steps with and without logits; more of a prompt."""
     model = _accelerator(name)
-    most = model.config.max_tokens
+    most = model.config.size("max_tokens")
     ids = np.random.default_rng(1).integers(0, 64, 40)
     session, before = model.session(), len(model.device().passes)
     for _ in session.generate(ids[: 2 * most - 1].tolist(), 3):

@@ -122,12 +122,15 @@ class Compiled:
             layer_shapes(schedule(self.network, None)), replace(budget_of(config), memory=CHANNEL)
         )
         self.lanes = self.plan.token_lanes
-        hardware = HardwarePlan(max_tokens=config.max_tokens, context=0, lanes=8, own=self.plan)
+        hardware = HardwarePlan(max_tokens=config.size("max_tokens"), context=0, lanes=8, own=self.plan)
         self.derived = Derivation(self.network, hardware, CHANNEL)
         self.program: Program
         self.cycles: list[int]
         self.program, self.cycles = finish(
-            lambda tiles, _: self.build(tiles), self.lanes, -(-config.max_tokens // self.lanes), config.sizing
+            lambda tiles, _: self.build(tiles),
+            self.lanes,
+            -(-config.size("max_tokens") // self.lanes),
+            config.sizing,
         )
 
         self.at = cache(self.program.at)

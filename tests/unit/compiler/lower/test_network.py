@@ -74,9 +74,9 @@ def _check_exact(compiled: Compiled, rng: np.random.Generator) -> None:
         verify(compiled.at(tiles))
     with tempfile.TemporaryDirectory() as folder:
         write_constants(program.graph, Path(folder))  # every constant can be stored in its format
-    arrays = random_inputs(graph, compiled.config.max_tokens, rng)
+    arrays = random_inputs(graph, compiled.config.size("max_tokens"), rng)
     expected = exact(graph, compiled.weights, arrays)
-    for tokens in range(1, compiled.config.max_tokens + 1):
+    for tokens in range(1, compiled.config.size("max_tokens") + 1):
         outputs = run(compiled, arrays, tokens)
         assert set(outputs) == set(graph.outputs)
         for name, output in outputs.items():

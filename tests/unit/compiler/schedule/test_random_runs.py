@@ -53,7 +53,7 @@ def _try(number: int, seed: int) -> str | None:
     except (StreamgenError, ValueError) as error:
         assert "never ends" not in str(error), label
         return str(error)
-    fastest = config.channels * 64 * config.card.hbm.beats_per_cycle(config.clock_mhz)
+    fastest = config.size("channels") * 64 * config.card.hbm.beats_per_cycle(config.clock_mhz)
     for one in found.passes:
         assert one.cycles * fastest >= sum(phase.bytes for phase in one.phases), label
         assert all(phase.cycles >= 0 for phase in one.phases), label
