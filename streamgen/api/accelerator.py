@@ -459,12 +459,12 @@ class Accelerator:
             self._fill_program(group, place)
         if self._chain is not None:
             (folder / CHAIN_FILE).write_text(self._chain.to_json())
-        if self.plan is not None:
-            self.plan.write(folder)
         self._fill_interface(folder)
         for group, place in zip(self.groups, places, strict=True):
             assert group.design is not None
             (place / MANIFEST).write_text(sealed(group.design.manifest, place).to_json())
+        if self.plan is not None:  # not sealed, because it says who chose a factor, which changes no byte
+            self.plan.write(folder)
 
     def _fill_interface(self, folder: Path) -> None:
         """Write the nesting of arguments and results."""

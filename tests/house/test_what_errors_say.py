@@ -68,8 +68,8 @@ class Nothing(torch.nn.Module):
         (lambda: CompileConfig(formats={3: "w8"}), TypeError,  # type: ignore[dict-item]
          "CompileConfig.formats has the key 3; the path of a layer as a string is needed"),
         (lambda: CompileConfig(max_tokens=1 << 40), ValueError,
-         "CompileConfig.max_tokens is 1099511627776; it must be 1 to 2^24"),
-        (lambda: CompileConfig(context=0), ValueError, "CompileConfig.context is 0; it must be 1 to 2^24"),
+         "CompileConfig.max_tokens is 1099511627776; it must be None or 1 to 2^24"),
+        (lambda: CompileConfig(context=0), ValueError, "CompileConfig.context is 0; it must be None or 1 to 2^24"),
         (lambda: CompileConfig(clock_mhz=1e-3), ValueError,
          "CompileConfig.clock_mhz is 0.001; it must be 1 to 1000"),
         (lambda: tiny().golden("x"), TypeError, "input 0 is str; an array of numbers is needed"),
@@ -109,7 +109,7 @@ def test_arguments(call: Callable[[], Any], kind: type[Exception], message: str)
         ("--clock-mhz 1e9", "--clock-mhz is 1000000000.0; it must be 1 to 1000"),
         ("--name ap_clk", f"--name is 'ap_clk'; it must be {NAMES}"),
         ("--name module", f"--name is 'module'; it must be {NAMES}"),
-        ("--channels 99", "--channels is 99; it must be 1 to 32"),
+        ("--channels 99", "--channels is 99; it must be None or 1 to 32"),
         ("--layer 3", "--layer has no effect without --gguf FILE"),
     ],
 )  # fmt: skip

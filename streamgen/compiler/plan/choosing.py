@@ -17,8 +17,8 @@ from streamgen.compiler.plan.closed import ClosedForm
 from streamgen.compiler.plan.goals import GOALS, Goal
 from streamgen.compiler.plan.grouping import GroupPlan, parts_of
 from streamgen.compiler.plan.policy import hardware
-from streamgen.compiler.plan.promise import Draft, Needs
-from streamgen.compiler.plan.record import By, DesignPlan, Factor
+from streamgen.compiler.plan.promise import Blueprint, Needs
+from streamgen.compiler.plan.record import By, DesignPlan, PlannedFactor
 from streamgen.compiler.plan.sketch import Sketch
 from streamgen.compiler.schedule import HardwarePlan
 from streamgen.model.golden_text import is_language_model
@@ -107,7 +107,7 @@ def _small(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) -> 
     names = ["channels", "max_tokens", *(["context"] if graph.context else [])]
     rule = "the size of a small design"
     factors = [
-        Factor(name, getattr(config, name), "rule" if getattr(asked, name) is None else "user", rule)
+        PlannedFactor(name, getattr(config, name), "rule" if getattr(asked, name) is None else "user", rule)
         for name in names
     ]
     plan = DesignPlan(goal="small", factors=tuple(factors))
@@ -150,25 +150,29 @@ class _Engines:
         assert config.max_tokens is not None
         self._passes = self._goal.passes(graph.context, config.max_tokens)
         self._cached = any(True for _ in cached_attentions(graph))
-        self._drafts: dict[tuple[int, int], Draft] = {}
+        self._blueprints: dict[tuple[int, int], Blueprint] = {}
         self._refused: list[tuple[Needs, str]] = []
 
     def designs(self) -> Iterator[PlannedDesign]:
         """Designs that have a placement, the best first."""
         ranked = self._ranked()
-        left = [candidate for candidate in ranked if not self._over(candidate)]
-        while left:
+        left = [*ranked]
+        while left := self._from_best(left):
             candidate, context, why = self._longest(left)
             left.remove(candidate)
             graph = replace(self._graph, context=context)
             parts = self._placed(candidate, graph)
             if isinstance(parts, str):
                 self._refused.append((self._needs(candidate, context), parts))
-                left = [candidate for candidate in left if not self._over(candidate)]
                 continue
             plan = self._recorded(candidate, context, why, ranked)
             config = self._configured(candidate, context)
             yield PlannedDesign(graph=graph, config=config, plan=plan, parts=parts)
+
+    def _from_best(self, left: Sequence[_Candidate]) -> list[_Candidate]:
+        """The candidates from the first one on that is expected to fit the card."""
+        first = next((k for k, candidate in enumerate(left) if not self._over(candidate)), len(left))
+        return [*left[first:]]
 
     def _ranked(self) -> list[_Candidate]:
         """All candidates, the best first. Fewer channels and other lanes are candidates with the rows that
@@ -241,23 +245,23 @@ class _Engines:
         """The accelerator of a candidate, or the reason why it does not fit the card."""
         try:
             parts = parts_of(graph, self._configured(candidate, graph.context))
-            return next((why for part in parts if (why := Draft(part).shortage)), parts)
+            return next((why for part in parts if (why := Blueprint(part).shortage)), parts)
         except BudgetError as error:
             return _line(error)
 
-    def _draft(self, candidate: _Candidate) -> Draft:
+    def _blueprint(self, candidate: _Candidate) -> Blueprint:
         """The bound design with the channels and lanes of a candidate."""
         plan = candidate.plan
         key = plan.columns, plan.lanes
-        if key not in self._drafts:
+        if key not in self._blueprints:
             config = self._configured(candidate, self._graph.context)
             (part,) = parts_of(self._graph, config)
-            self._drafts[key] = Draft(part)
-        return self._drafts[key]
+            self._blueprints[key] = Blueprint(part)
+        return self._blueprints[key]
 
     def _needs(self, candidate: _Candidate, context: int | None = None) -> Needs:
         plan = candidate.plan if context is None else replace(candidate.plan, context=context)
-        return self._draft(candidate).needs_of(plan, candidate.form)
+        return self._blueprint(candidate).needs_of(plan, candidate.form)
 
     def _over(self, candidate: _Candidate, context: int | None = None) -> str:
         """The reason why a candidate is not expected to fit the card; empty if it is."""
@@ -290,7 +294,8 @@ class _Engines:
         context, why = self._own, ""
         if not self._graph.context or self._asked.context is not None:
             return left[0], self._graph.context, why
-        near = [candidate for candidate in left if candidate.score <= (1 + PATIENCE) * left[0].score]
+        most = (1 + PATIENCE) * left[0].score
+        near = [candidate for candidate in left if candidate.score <= most and not self._over(candidate)]
         while context > self._graph.context:
             short = [self._over(candidate, context) for candidate in near]
             if "" in short:
@@ -306,18 +311,18 @@ class _Engines:
         asked = self._asked
         by_factors = {tuple(c.factors.values()): c for c in ranked}
         chosen = candidate.factors
-        factors = [Factor("policy", "shared", "user" if asked.policy else "rule")]
+        factors = [PlannedFactor("policy", "shared", "user" if asked.policy else "rule")]
         for name, value in chosen.items():
             if getattr(asked, name) is not None:
-                factors.append(Factor(name, value, "user"))
+                factors.append(PlannedFactor(name, value, "user"))
             elif self._cached or name not in ("attention_lanes", "cache_channels"):
-                factors.append(Factor(name, value, "search", self._next(candidate, name, by_factors)))
+                factors.append(PlannedFactor(name, value, "search", self._next(candidate, name, by_factors)))
         given = asked.max_tokens is not None
-        factors.append(Factor("max_tokens", self._config.max_tokens, "user" if given else "rule"))
+        factors.append(PlannedFactor("max_tokens", self._config.max_tokens, "user" if given else "rule"))
         if context:
             own = f"the model's own is {self._own:,}"
             by: By = "search" if asked.context is None else "user"
-            factors.append(Factor("context", context, by, why or own))
+            factors.append(PlannedFactor("context", context, by, why or own))
         return DesignPlan(
             goal=self._goal.name,
             factors=tuple(factors),
@@ -367,7 +372,7 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
         tried = replace(config, channels=most, multipliers=multipliers)
         try:
             parts = parts_of(graph, tried)
-            short = next((why for part in parts if (why := Draft(part).shortage)), "")
+            short = next((why for part in parts if (why := Blueprint(part).shortage)), "")
         except BudgetError as error:
             first, short = first or error, _line(error)
         if short:
@@ -379,10 +384,10 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
         )
         why = refused[-1] if refused else ""
         factors = (
-            Factor("policy", policy_of(graph, config), "user" if asked.policy else "rule"),
-            Factor("channels", most, "user" if asked.channels else "rule"),
-            Factor("multipliers", multipliers, "user" if asked.multipliers else "search", why),
-            Factor("max_tokens", config.max_tokens, "user" if asked.max_tokens else "rule"),
+            PlannedFactor("policy", policy_of(graph, config), "user" if asked.policy else "rule"),
+            PlannedFactor("channels", most, "user" if asked.channels else "rule"),
+            PlannedFactor("multipliers", multipliers, "user" if asked.multipliers else "search", why),
+            PlannedFactor("max_tokens", config.max_tokens, "user" if asked.max_tokens else "rule"),
         )
         plan = DesignPlan(goal=goal.name, factors=factors, ranked=len(budgets), cycles=cycles)
         found.append((cycles, PlannedDesign(graph=graph, config=tried, plan=plan, parts=parts)))

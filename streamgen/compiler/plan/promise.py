@@ -7,8 +7,9 @@ everything around the graph stay those of the bound design.
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any
 
@@ -40,7 +41,7 @@ class Needs:
     fixed: Resources
 
 
-class Draft:
+class Blueprint:
     """A design of one accelerator, up to its converters: its resources and whether it has a placement.
 
     Raises the errors of binding, and BudgetError if a memory channel has too little room.
@@ -57,6 +58,8 @@ class Draft:
         self._kinds = Counter[tuple[Any, bool]]()
         fixed = {block.name: block.fixed for block in self._blocks}
         for node in graph.nodes:
+            if type(node.params) not in _CHANGES:
+                continue
             bounds = next(bounds for bounds in node.bounds if bounds is not None)
             self._nodes.setdefault(node.params, bounds)
             self._kinds[node.params, fixed[node.name]] += 1
@@ -85,7 +88,7 @@ class Draft:
         ]
         return max(over)[1]
 
-    @property
+    @cached_property
     def needs(self) -> Needs:
         """Resources of the design itself."""
         total = reduce(add, (block.resources for block in self._blocks))
@@ -95,7 +98,7 @@ class Draft:
         """Resources of a candidate with the same channels and lanes. form: its closed form."""
         total, at_memory = self.needs.all, self.needs.fixed
         for (params, fixed), count in self._kinds.items():
-            other = _changed(params, self._plan, plan, form)
+            other = _CHANGES[type(params)](params, self._plan, plan, form)
             if other is params or other == params:
                 continue
             more = (self._cost(other, params) + self._cost(params, params) * -1) * count
@@ -106,37 +109,50 @@ class Draft:
     def _cost(self, params: Any, like: Any) -> Resources:
         """Promised resources of a kernel in place of another one."""
         if params not in self._costs:
-            if isinstance(params, ColumnParams | WeightsParams):
-                self._costs[params] = params.resources
-            else:
-                self._costs[params] = params.cost(self._nodes[like]).resources
+            known = getattr(params, "resources", None)  # of columns: without bounds, which depend on rows
+            self._costs[params] = params.cost(self._nodes[like]).resources if known is None else known
         return self._costs[params]
 
 
-def _changed(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
-    """The params of a kernel in a design with other factors."""
-    match params:
-        case ColumnParams():
-            return form.engine.params
-        case WeightsParams():
-            return form.weights
-        case LoadParams(prefetch=old.prefetch):
-            return replace(params, prefetch=new.prefetch)
-        case AttentionScoresParams() | AttentionValuesParams() | AttentionSoftmaxParams():
-            if params.lanes != old.attention_lanes:  # attention without a cache
-                return params
-            length = params.max_length if params.max_length != old.context else new.context
-            return replace(params, lanes=new.attention_lanes, max_length=length)
-        case KvLoadParams():
-            return replace(params, layout=_layout(params, old, new), lanes=new.attention_lanes)
-        case KvStoreParams():
-            return replace(params, layout=_layout(params, old, new))
-    return params
+def _column(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
+    return form.engine.params
 
 
-def _layout(params: Any, old: HardwarePlan, new: HardwarePlan) -> Any:
-    """The layout of a cache in a design with other factors."""
+def _weights(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
+    return form.weights
+
+
+def _load(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
+    return replace(params, prefetch=new.prefetch) if params.prefetch == old.prefetch else params
+
+
+def _attention(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
+    if params.lanes != old.attention_lanes:  # attention without a cache
+        return params
+    length = params.max_length if params.max_length != old.context else new.context
+    return replace(params, lanes=new.attention_lanes, max_length=length)
+
+
+def _cache_load(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
+    return replace(_cache_store(params, old, new, form), lanes=new.attention_lanes)
+
+
+def _cache_store(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
     layout = params.layout
     before, after = (plan.cache_channels or plan.kv_channels for plan in (old, new))
     channels = after if layout.channels == before else max(new.attention_lanes, layout.channels)
-    return replace(layout, channels=channels, positions=new.context)
+    return replace(params, layout=replace(layout, channels=channels, positions=new.context))
+
+
+_CHANGES: Mapping[type, Callable[[Any, HardwarePlan, HardwarePlan, ClosedForm], Any]] = {
+    ColumnParams: _column,
+    WeightsParams: _weights,
+    LoadParams: _load,
+    AttentionScoresParams: _attention,
+    AttentionValuesParams: _attention,
+    AttentionSoftmaxParams: _attention,
+    KvLoadParams: _cache_load,
+    KvStoreParams: _cache_store,
+}
+"""For kernels that depend on factors of a candidate: the params in a design with other factors, from the
+params, the plans of both designs and the closed form of the other."""

@@ -15,7 +15,7 @@ PLAN_FILE = "plan.json"
 
 
 @dataclass(frozen=True)
-class Factor:
+class PlannedFactor:
     """A factor of a plan. name: field of `CompileConfig`. by: who chose the value. why: why it is not more
     or, for a rule, the rule."""
 
@@ -37,7 +37,7 @@ class DesignPlan:
     """
 
     goal: str
-    factors: tuple[Factor, ...]
+    factors: tuple[PlannedFactor, ...]
     ranked: int = 0
     refused: tuple[str, ...] = ()
     cycles: float | None = None
@@ -61,7 +61,7 @@ class DesignPlan:
         plan."""
         try:
             fields = json.loads(Path(path).read_text())
-            factors = tuple(Factor(**factor) for factor in fields.pop("factors"))
+            factors = tuple(PlannedFactor(**factor) for factor in fields.pop("factors"))
             plan = cls(**{**fields, "factors": factors, "refused": tuple(fields["refused"])})
             CompileConfig(**plan.config)
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -1,0 +1,171 @@
+"""Plans: what the compiler chooses for a goal on a board, and what a user fixes."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import streamgen
+from streamgen.base.errors import BudgetError
+from streamgen.compiler.budget import budget_of
+from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.plan.choosing import planned
+from streamgen.compiler.plan.closed import ClosedForm
+from streamgen.compiler.plan.goals import GOALS
+from streamgen.compiler.plan.policy import hardware
+from streamgen.compiler.plan.record import PLAN_FILE, DesignPlan
+from tests.shared.decoders import random_decoder
+from tests.unit.compiler.plan.shapes import PLAIN, graph_of, plan_of
+
+SEARCHED = ("channels", "n_lanes", "lanes", "attention_lanes", "cache_channels", "prefetch_beats")
+
+
+@pytest.mark.slow
+def test_nothing_given(tmp_path: Path) -> None:
+    """Every factor has a value, the whole board is used, and every factor says why it is not more."""
+    design = plan_of(tmp_path)
+    assert design.plan.goal == "conversation" and design.plan.ranked > 1000
+    chosen = {factor.name: factor for factor in design.plan.factors}
+    assert chosen["channels"].value == 32 and chosen["context"].value == 8192
+    for name in SEARCHED:
+        assert chosen[name].by == "search" and chosen[name].why
+        assert chosen[name].value == getattr(design.config, name)
+    assert design.graph.context == design.config.context == 8192
+    assert design.plan.config == asdict(design.config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fixed", [{"channels": 6}, {"n_lanes": 3, "lanes": 8}, {"attention_lanes": 2, "cache_channels": 4}]
+)
+def test_what_a_user_fixes_is_kept(tmp_path: Path, fixed: dict[str, int]) -> None:
+    design = plan_of(tmp_path, replace(PLAIN, **fixed))
+    for factor in design.plan.factors:
+        assert (factor.by == "user") == (factor.name in fixed)
+    for name, value in fixed.items():
+        assert getattr(design.config, name) == value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goal", GOALS)
+def test_no_single_change_is_better(tmp_path: Path, goal: str) -> None:
+    """In closed form, no other value of one factor that can be built saves more than 2 % of the goal."""
+    config = replace(PLAIN, goal=goal, board="u55c", channels=8)
+    design = plan_of(tmp_path, config)
+    runs = GOALS[goal].passes(2048, 16)
+
+    def cost(**changes: Any) -> float:
+        known = replace(design.config, **changes, multipliers=None)
+        budget = budget_of(known, design.graph)
+        form = ClosedForm(design.graph, hardware(design.graph, budget), budget.memory)
+        return sum(form.cycles(run.tokens, run.position, logits=run.logits) * run.count for run in runs)
+
+    best = cost()
+    for name, values in {"n_lanes": (1, 2, 4, 8), "lanes": (8, 16, 32), "prefetch_beats": (64, 512)}.items():
+        for value in values:
+            assert cost(**{name: value}) >= 0.98 * best or value > getattr(design.config, name)
+
+
+@pytest.mark.slow
+def test_a_plan_gives_the_same_bytes(tmp_path: Path) -> None:
+    """The plan of a folder, given back, builds the same files."""
+    graph = random_decoder(0, hidden=64, wide=96, heads=2, kv_heads=1)
+    config = CompileConfig(goal="decode", channels=4, max_tokens=4, weights="w8", check_import=False)
+    first = streamgen.compile(graph, None, config)
+    first.write(tmp_path / "a")
+    plan = DesignPlan.read(tmp_path / "a" / PLAN_FILE)
+    assert plan == first.plan and plan.goal == "decode"
+    again = streamgen.compile(graph, None, CompileConfig(**plan.config))
+    again.write(tmp_path / "b")
+    for file in (tmp_path / "a").rglob("*"):
+        if file.is_file() and file.name != PLAN_FILE:
+            other = tmp_path / "b" / file.relative_to(tmp_path / "a")
+            assert other.read_bytes() == file.read_bytes(), file.name
+
+
+def test_small_models_follow_rules(tmp_path: Path) -> None:
+    design = plan_of(tmp_path, hidden_size=64, intermediate_size=96, num_hidden_layers=1, vocab_size=256)
+    assert design.plan.goal == "small" and design.plan.ranked == 0
+    assert (design.config.channels, design.config.max_tokens, design.config.context) == (8, 16, 2048)
+    assert {factor.by for factor in design.plan.factors} == {"rule"}
+
+
+@pytest.mark.slow
+def test_a_large_network_takes_more_of_the_board() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(1024, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512))
+    small = streamgen.estimate(module, torch.zeros(2, 1024), CompileConfig(goal="small"))
+    whole = streamgen.estimate(module, torch.zeros(2, 1024))
+    assert whole.plan.goal == "latency"
+    assert whole.passes[-1].cycles < 0.5 * small.passes[-1].cycles
+
+
+def test_candidates_that_cannot_be_built_are_counted(tmp_path: Path) -> None:
+    """The next candidate is taken, and the record says why the first one was not."""
+    _, graph = graph_of(tmp_path, hidden_size=64, intermediate_size=96, num_hidden_layers=1, vocab_size=256)
+    config = replace(PLAIN, context=2048, max_tokens=16, goal="decode", channels=2, lanes=8)
+    tries = []
+
+    def build(design: Any) -> str:
+        tries.append(design.config)
+        if len(tries) == 1:
+            raise BudgetError("too large\nmore")
+        return "built"
+
+    design, result = planned(graph, config, config, 8192, build)
+    assert result == "built" and len(tries) == 2 and tries[0] != tries[1]
+    assert design.plan.refused == ("too large",) and design.config == tries[1]
+
+
+def test_the_error_of_the_best_candidate_is_raised(tmp_path: Path) -> None:
+    _, graph = graph_of(tmp_path, hidden_size=64, intermediate_size=96, num_hidden_layers=1, vocab_size=256)
+    config = replace(
+        PLAIN, context=2048, max_tokens=16, goal="decode", channels=2, n_lanes=1, lanes=8, attention_lanes=1,
+        cache_channels=1, prefetch_beats=64,
+    )  # fmt: skip
+
+    def build(design: Any) -> None:
+        raise BudgetError("does not fit")
+
+    with pytest.raises(BudgetError, match="does not fit"):
+        planned(graph, config, config, 8192, build)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "Expecting value"),
+        ("[]", ""),
+        ("{}", "factors"),
+        ('{"factors": [], "refused": [], "x": 1}', "x"),
+    ],
+)
+def test_files_without_a_plan(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"holds no plan of this version") as caught:
+        DesignPlan.read(file)
+    assert why in str(caught.value) and str(file) in str(caught.value)
+
+
+def test_a_plan_as_text_and_as_a_file(tmp_path: Path) -> None:
+    design = plan_of(tmp_path, hidden_size=64, intermediate_size=96, num_hidden_layers=1, vocab_size=256)
+    design.plan.write(tmp_path)
+    assert DesignPlan.read(tmp_path / PLAN_FILE) == design.plan
+    assert "goal: small" in str(design.plan) and "max_tokens" in str(design.plan)
+    assert json.loads((tmp_path / PLAN_FILE).read_text())["goal"] == "small"
+
+
+@pytest.mark.parametrize("goal", GOALS)
+@pytest.mark.parametrize(("context", "most"), [(1, 1), (2, 2), (7, 4), (512, 16), (8192, 16), (700, 16)])
+def test_passes_of_goals(goal: str, context: int, most: int) -> None:
+    """Passes lie within the context, and a prompt has as many tokens as its passes."""
+    runs = GOALS[goal].passes(context, most)
+    assert runs
+    for run in runs:
+        assert 1 <= run.tokens <= most and run.count > 0
+        assert run.position >= 0 and run.position + run.tokens <= max(context, most)
+    if goal == "prompt":
+        assert sum(run.tokens * run.count for run in runs) == pytest.approx(min(1024, context))
