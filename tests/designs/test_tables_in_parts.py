@@ -12,18 +12,22 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.emit import emit
 from streamgen.compiler.lower import GraphBuilder, finish
 from streamgen.compiler.schedule.channels import on_channels
+from streamgen.contract.cost import Resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.memory import RowsLoadParams
 from streamgen.model import golden
 from streamgen.model.graph import Graph, Port, Program
 from streamgen.numbers.formats import round_f24
+from streamgen.package.link import link_config
+from streamgen.package.linkage import LinkedKernel, linked
 from streamgen.platform.boards import board_of
 from streamgen.runtime.arrays import packed, unpacked
 from streamgen.runtime.execution import Execution
 from streamgen.runtime.memory import MemoryModel
 
 MOST, VOCABULARY = 5, 40
-MEMORY = board_of("u55c").channel()._asdict()
+U55C = board_of("u55c")
+MEMORY = U55C.channel()._asdict()
 
 
 def _load(shape: tuple[int, ...], tile: tuple[int, ...], dtype: str) -> RowsLoadParams:
@@ -35,12 +39,12 @@ def _load(shape: tuple[int, ...], tile: tuple[int, ...], dtype: str) -> RowsLoad
 LOADS = {
     "wide": _load((120,), (8,), "f24"),  # 15 tokens in 8 beats
     "codes": _load((200,), (40,), "i8"),  # 5 tokens in 5 beats
-    "pairs": _load((2, 24), (2, 4), "f24"),  # 6 tokens in 3 beats
+    "short": _load((24,), (4,), "f24"),  # 6 tokens in 2 beats
 }
 PLACES = {
     ("constant", "wide"): ((9, 1), (31, 2), (10, 5)),
     ("constant", "codes"): ((31, 2), (9, 3)),
-    ("constant", "pairs"): ((10, 1), (31, 1), (9, 1)),
+    ("constant", "short"): ((10, 1), (31, 1)),
 }
 
 
@@ -128,8 +132,22 @@ def test_golden_rows_are_those_of_whole_tables(program: Program) -> None:
 def test_the_parts_take_the_bytes_of_the_tables(folder: Path) -> None:
     """Each row begins with a beat of its own, in each part."""
     held = {b.channel: b.bytes for b in Execution(folder).manifest.buffers if b.role == "weights"}
-    beats = {9: 1 + 3 + 1, 10: 5 + 1, 31: 2 + 2 + 1}
+    beats = {9: 1 + 3, 10: 5 + 1, 31: 2 + 2 + 1}
     assert held == {channel: 64 * (VOCABULARY + 1) * count for channel, count in beats.items()}
+
+
+def test_a_package_links_the_banks_of_the_parts(folder: Path) -> None:
+    manifest, slr = Execution(folder).manifest, {"SLR0": Resources(lut=1, ff=1)}
+    part = LinkedKernel(
+        folder="tables", manifest=manifest, board=U55C, slrs=slr, instances={}, wires=(0, 0), meets={}
+    )
+    card = linked("tables", ["tables"], [part])
+    (kernel,) = card.kernels
+    banks = {b.name: b.channel for b in manifest.buffers if b.role == "weights"}
+    assert set(banks.values()) == {9, 10, 31} and banks.items() <= kernel.banks.items()
+    lines = link_config(card, [manifest], U55C).splitlines()
+    for bank in (9, 10, 31):
+        assert f"sp={kernel.unit}.m_axi_gmem{bank}:HBM[{bank}]" in lines
 
 
 @pytest.mark.slow

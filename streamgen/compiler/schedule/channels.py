@@ -119,6 +119,17 @@ def find_places(name: str, contents: Sequence[Content], room: Room) -> dict[Key,
     return places
 
 
+def beside_caches(name: str, contents: Sequence[Content], room: Room) -> dict[int, int]:
+    """The bytes of each channel that everything but caches takes; caches may have the rest. Tables lie as if
+    there were no caches: with large caches they may move to other channels (`find_places`).
+
+    Raises BudgetError if the contents have no room even without caches.
+    """
+    others = [content for content in contents if content.key[0] != "state"]
+    taken = bytes_by_channel(buffers(others, find_places(name, others, room)))
+    return {channel: taken.get(channel, 0) for channel in range(room.channels)}
+
+
 def on_channels(graph: Graph, places: Mapping[Key, Parts]) -> Graph:
     """The graph with its contents at these places (`find_places`); others stay where they are."""
     tensors = []

@@ -21,6 +21,7 @@ from streamgen.compiler.schedule.channels import (
     Key,
     Parts,
     Room,
+    beside_caches,
     contents,
     find_places,
     on_channels,
@@ -112,6 +113,12 @@ class Derivation:
     def contents(self) -> list[Content]:
         """All that the design keeps in memory, with the channels of first choice."""
         return contents(self._largest[0].graph, host_moves=not self.plan.boundary.channels)
+
+    @property
+    def beside_caches(self) -> Mapping[int, int]:
+        """The bytes of each channel that everything but caches takes (`channels.beside_caches`); without a
+        limit of memory, none."""
+        return {} if self._room is None else beside_caches(self._name, self.contents, self._room)
 
     @property
     def spilled(self) -> Mapping[str, int]:

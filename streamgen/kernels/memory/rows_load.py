@@ -33,6 +33,8 @@ from streamgen.kernels.moves.join_rows import JoinRowsParams
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
 
+_LEAST_PREFETCH = 32  # beats, of a load of parts of rows
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowsLoadParams:
@@ -76,16 +78,16 @@ class RowsLoadParams:
 
     @property
     def row_units(self) -> int:
-        """Pieces of a row in memory that may lie apart, each in as few whole beats as possible; 1 for a row
-        whose tokens do not follow one another along the last dimension."""
-        if self.shape[:-1] != self.tile[:-1]:
+        """Pieces of a row in memory that may lie apart, each in as few whole beats as possible; 1 for rows of
+        several dimensions."""
+        if len(self.shape) > 1:
             return 1
         return self.row_beats // self.layout.beats_per_token
 
     def parts(self, units: Sequence[int]) -> list[tuple["RowsLoadParams", slice]]:
-        """Loads of consecutive parts of each row, which together take the beats of the row, and the elements
-        of the last dimension of the table that each part holds. units: of each part. ValueError if these are
-        not the units of the row."""
+        """Loads of consecutive parts of each row, which together take the beats of the row and about the same
+        FIFOs, and the elements of a stored row that each part holds. units: of each part. ValueError if these
+        are not the units of the row."""
         if sum(units) != self.row_units or min(units) < 1:
             raise ValueError(
                 f"rows {self.shape} of {self.dtype} in tiles {self.tile} have {self.row_units} units, which "
@@ -95,8 +97,15 @@ class RowsLoadParams:
         loads = []
         for first, end in pairwise(accumulate(units, initial=0)):
             held = slice(first * elements, end * elements)
-            shape = (*self.shape[:-1], min(held.stop, self.shape[-1]) - held.start)
-            loads.append((replace(self, shape=shape), held))
+            share = self.prefetch * (end - first) // self.row_units
+            prefetch = min(self.prefetch, max(_LEAST_PREFETCH, 1 << (share - 1).bit_length()))
+            part = replace(
+                self,
+                shape=(min(held.stop, *self.shape) - held.start,),
+                prefetch=prefetch,
+                burst=min(self.burst, 1 << max(0, prefetch.bit_length() - 2)),
+            )
+            loads.append((part, held))
         return loads
 
     def joined(self, parts: Sequence["RowsLoadParams"]) -> JoinRowsParams:
@@ -104,9 +113,8 @@ class RowsLoadParams:
         return JoinRowsParams(
             ways=len(parts),
             dtype=self.dtype,
-            lanes=self.tile[-1],
+            lanes=self.tile[0],
             max_tokens=self.max_ids * self.tokens,
-            between=self.tile[:-1],
         )
 
     def joined_bounds(self, parts: Sequence["RowsLoadParams"], bounds: Bounds) -> Bounds:

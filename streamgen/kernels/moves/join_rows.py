@@ -2,9 +2,8 @@
 
     o[r] = i_0[r], i_1[r] ...        r = 0 ... rows - 1
 
-Tiles in and out: (1, lanes), or (1, *between, lanes) of rows with more dimensions, which are joined along the
-last one. Row-major, one token per cycle; while the tokens of one input pass, the others wait. One register
-stage holds the token of the output.
+Tiles in and out: (1, lanes), row-major, one token per cycle; while the tokens of one input pass, the others
+wait. One register stage holds the token of the output.
 """
 
 from collections.abc import Mapping
@@ -28,7 +27,6 @@ from streamgen.numbers import formats
 @dataclass(frozen=True, kw_only=True)
 class JoinRowsParams(RowsParams):
     """ways: inputs `i_0` ... dtype, lanes: of a token. max_tokens: the most tokens of one descriptor.
-    between: extents of rows between the first dimension and the last; each token has all of them.
 
     Bounds: rows, parts (elements of a row of each input, multiples of lanes).
     """
@@ -37,7 +35,6 @@ class JoinRowsParams(RowsParams):
     dtype: str
     lanes: int
     max_tokens: int
-    between: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("ways", 2), ("lanes", 1), ("max_tokens", self.ways)):
@@ -45,11 +42,7 @@ class JoinRowsParams(RowsParams):
                 raise ValueError(f"JoinRows.{name} is {getattr(self, name)}; at least {least} is needed")
         if self.max_tokens >= 1 << 32:
             raise ValueError(f"JoinRows.max_tokens is {self.max_tokens}; at most 2^32 - 1 are allowed")
-        self.token_bits  # noqa: B018 which raises for a dtype without such a token
-
-    @property
-    def token_bits(self) -> int:
-        return formats.token_bits(self.dtype, (1, *self.between, self.lanes))
+        formats.token_bits(self.dtype, (1, self.lanes))  # raises for a dtype without such a token
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {f"i_{way}": self._rows(bounds["rows"], part) for way, part in enumerate(bounds["parts"])}
@@ -77,8 +70,8 @@ class JoinRowsParams(RowsParams):
         return {"tokens": tokens} | {f"part_{way}": part // self.lanes - 1 for way, part in enumerate(parts)}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
-        """o [rows, *between, sum of parts] of i_<way> [rows, *between, part]."""
-        return {"o": np.concatenate([inputs[f"i_{way}"] for way in range(self.ways)], axis=-1)}
+        """o [rows, sum of parts] of i_<way> [rows, part]."""
+        return {"o": np.concatenate([inputs[f"i_{way}"] for way in range(self.ways)], axis=1)}
 
     def cost(self, bounds: Bounds) -> Cost:
         bits = self.counter.bits
@@ -106,11 +99,6 @@ class JoinRowsParams(RowsParams):
 
     def build(self) -> "JoinRows":
         return JoinRows(self)
-
-    def _rows(self, rows: int, features: int) -> ITensor:
-        tile = (1, *self.between, self.lanes)
-        trips = (rows, *(1 for _ in self.between), features // self.lanes)
-        return ITensor(tile, self.dtype, trips, tile, tuple((loop,) for loop in range(len(trips))))
 
 
 class JoinRows(wiring.Component):

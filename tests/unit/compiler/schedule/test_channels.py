@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from streamgen.base.errors import BudgetError
-from streamgen.compiler.schedule.channels import Content, Key, Parts, Room, buffers, find_places
+from streamgen.compiler.schedule.channels import (
+    Content,
+    Key,
+    Parts,
+    Room,
+    beside_caches,
+    buffers,
+    find_places,
+)
 from streamgen.kernels.memory import RowsLoadParams
 from streamgen.platform.boards import board_of
 from streamgen.platform.capacity import bytes_by_channel
@@ -98,6 +106,16 @@ def test_caches_and_weights_of_columns_stay() -> None:
     assert (error.value.needed_bytes, error.value.available_bytes) == (18 * PAGE, 32 * PAGE)
 
 
+def test_the_room_that_caches_may_have() -> None:
+    keys = Content(key=("state", "keys"), channel=0, bytes=9 * PAGE, moves=False)
+    table = _constant("table", 1, 12 * PAGE, units=12)
+    contents = [*_weights(6 * PAGE, 6 * PAGE - 64), table, keys]
+    taken = beside_caches("a", contents, _room(3))
+    assert taken == {0: 12 * PAGE, 1: 12 * PAGE, 2: 0}
+    with pytest.raises(BudgetError):
+        beside_caches("a", [*contents, _constant("more", 0, 17 * PAGE)], _room(3))
+
+
 def test_channels_in_use_come_before_others() -> None:
     table, other = (_constant(name, 0, 12 * PAGE, units=12) for name in ("table", "other"))
     assert _found([_constant("weights", 0, 8 * PAGE, moves=False), table], _room(2)) == {
@@ -125,8 +143,7 @@ def test_an_error_spreads_tables_evenly() -> None:
         ((896,), (32,), "i8", 14),
         ((40,), (8,), "f24", 3),  # two tokens and a half of a beat
         ((1,), (1,), "f24", 1),
-        ((2, 64), (2, 16), "f24", 4),
-        ((4, 16), (1, 16), "f24", 1),  # its tokens do not follow one another along the last dimension
+        ((2, 64), (2, 16), "f24", 1),  # rotations are small
     ],
 )
 def test_units_of_rows(shape: tuple[int, ...], tile: tuple[int, ...], dtype: str, units: int) -> None:
@@ -141,6 +158,22 @@ def test_units_of_rows(shape: tuple[int, ...], tile: tuple[int, ...], dtype: str
         assert (before.start, before.stop, behind.stop) == (0, behind.start, whole.stored[-1])
         assert a.shape[-1] + b.shape[-1] == shape[-1]
         assert (a.stored[-1], b.stored[-1]) == (before.stop, behind.stop - behind.start)
+
+
+@pytest.mark.parametrize(
+    ("units", "fifos"),
+    [
+        ([32, 32], [(64, 32)] * 2),
+        ([4, 20, 40], [(32, 16), (64, 32), (128, 64)]),
+        ([1, 63], [(32, 16), (128, 64)]),
+    ],
+)
+def test_loads_of_parts_have_smaller_fifos(units: list[int], fifos: list[tuple[int, int]]) -> None:
+    whole = RowsLoadParams(
+        shape=(4096,), tile=(16,), vocabulary=9, max_ids=4, dtype="i8", prefetch=128, burst=64, rate=1.0,
+        latency=100,
+    )  # fmt: skip
+    assert [(part.prefetch, part.burst) for part, _ in whole.parts(units)] == fifos
 
 
 @pytest.mark.parametrize("units", [[1, 2], [4, 0], [5]])

@@ -22,7 +22,7 @@ def _case(rng: np.random.Generator, params: JoinRowsParams, rows: int, parts: tu
     features = tuple(part * params.lanes for part in parts)
     inputs = {}
     for way, part in enumerate(features):
-        data = rng.integers(-128, 128, (rows, *params.between, part)).astype(np.int8)
+        data = rng.integers(-128, 128, (rows, part)).astype(np.int8)
         if params.dtype == "f24":
             data = formats.round_f24(data * rng.normal(size=data.shape))
         inputs[f"i_{way}"] = data
@@ -34,13 +34,6 @@ def test_matches_golden(dtype: str, lanes: int, stalls: Stalls | None) -> None:
     rng = np.random.default_rng(lanes)
     params = _params(3, lanes, dtype)
     check_golden(params, [_case(rng, params, *shape) for shape in SHAPES], stalls)
-
-
-def test_rows_of_more_dimensions(stalls: Stalls | None) -> None:
-    rng = np.random.default_rng(6)
-    params = JoinRowsParams(ways=3, dtype="f24", lanes=4, max_tokens=63, between=(2,))
-    check_golden(params, [_case(rng, params, *shape) for shape in SHAPES], stalls)
-    check_promises(params, *_case(rng, params, *SHAPES[0]))
 
 
 @pytest.mark.parametrize("ways", [2, 3, 5])
