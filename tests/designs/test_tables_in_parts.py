@@ -1,11 +1,15 @@
-"""Tables whose rows lie in parts, on the Verilog: three tables on channels that begin beyond 2^32."""
+"""Tables whose rows lie in parts, on the Verilog: on channels that begin beyond 2^32, and of a network."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import streamgen
 from streamgen.artifact.written import MANIFEST, sealed
 from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig
@@ -173,3 +177,43 @@ def test_memory_answers_when_it_likes(folder: Path, seed: int) -> None:
     with Execution(folder, memory=MemoryModel(delays=20 + 40 * seed, seed=seed)) as execution:
         for _ in range(4):
             _check(execution, rng.integers(0, VOCABULARY + 2, rng.integers(1, MOST + 1)).tolist())
+
+
+class _Category(nn.Module):
+    """A category for each token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Embedding(300, 64), nn.Linear(64, 3)
+
+    def forward(self, kind: torch.Tensor) -> torch.Tensor:
+        return self.out(self.table(kind))
+
+
+@pytest.mark.slow
+def test_a_network_without_an_engine(tmp_path: Path) -> None:
+    """Half of its table lies on a channel that nothing else uses; a loaded folder runs, with its golden
+    model."""
+    small = replace(U55C, name="small", hbm=replace(U55C.hbm, channel_bytes=11 * 4096))
+    config = streamgen.CompileConfig(
+        name="category", max_tokens=4, channels=3, multipliers=32, policy="spatial", board=small,
+        weights="w8", formats={"embedding": "f24"},
+    )  # fmt: skip
+    ids = torch.randint(300, (6,), generator=torch.Generator().manual_seed(1))
+    ids[0], ids[-1] = 0, 299
+    torch.manual_seed(0)
+    module = _Category().eval()
+    made = streamgen.compile(module, ids[:2], config)
+    (group,) = made.groups
+    parts = {t.node: t.channel for t in group.program.graph.tensors if t.node.startswith("embedding")}
+    assert parts == {"embedding_part_0": 0, "embedding_part_1": 2}
+    made.write(tmp_path / "written")
+    loaded = streamgen.load(tmp_path / "written")
+    try:
+        found = loaded.run(ids.numpy())
+    finally:
+        loaded.close()
+    expected, again = made.golden(ids.numpy()), loaded.golden(ids.numpy())
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(again, expected)
+    np.testing.assert_allclose(expected, module(ids).detach().numpy(), atol=0.05)
