@@ -53,7 +53,15 @@ class ImportMismatchError(StreamgenError):
 
 class BudgetError(StreamgenError):
     """A design does not fit its budget. The message says which resource is short, by how much, and what would
-    help."""
+    help.
+
+    needed_bytes, available_bytes: if memory is short, the bytes that the design needs and the bytes of all
+    channels that it may use; 0 otherwise. Channels may be short of memory though all together have enough.
+    """
+
+    def __init__(self, message: str, *, needed_bytes: int = 0, available_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.needed_bytes, self.available_bytes = needed_bytes, available_bytes
 
 
 class CheckpointError(StreamgenError):

@@ -35,6 +35,11 @@ What else Params may have, and what holds where they have it not; functions belo
     link_depth          places that FIFOs at its ports need at least, where no schedule asks for more; 2
     patient             whether what it sends can as well wait in a memory of its own: no schedule asks for
                         room behind it, where tokens are so wide that it would cost a second memory; False
+    is_of_column        whether it gives a matmul column its weights, which stay on the channel that was
+                        chosen for the column; False
+    row_units           equal pieces of each row behind its memory port that may lie on different channels;
+                        if there are several, `parts(row_units)` are loads of parts of rows, `joined(parts)`
+                        joins what they send, `joined_bounds(parts, bounds)` are its bounds; 1
     least_prefetch()    the Params of the same hardware that reads ahead no further than it must; itself
     clocks(bounds)      its sides (`streamgen.fifo.clocks`), for predictions; what follows from the curves
     apart               whether FIFO sizing, too, takes its sides one by one; False: as one, by the curves
@@ -141,6 +146,18 @@ def only_loads(params: KernelParams) -> bool:
 def only_stores(params: KernelParams) -> bool:
     """Whether memory gets what comes in."""
     return moves(params) and "write" in memory_ports(params).values()
+
+
+def is_of_column(params: KernelParams) -> bool:
+    """Whether it gives a matmul column its weights, which lie on the channel that was chosen for the
+    column."""
+    return getattr(params, "is_of_column", False)
+
+
+def row_units(params: KernelParams) -> int:
+    """The equal pieces of each row behind its memory port that may lie on different channels. If there are
+    several, `parts`, `joined` and `joined_bounds` give the kernels that read them (`RowsLoadParams`)."""
+    return getattr(params, "row_units", 1)
 
 
 def completes(params: KernelParams) -> bool:

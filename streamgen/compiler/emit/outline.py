@@ -3,13 +3,13 @@
 The order of the passes is lower, place, size, emit. The outline is known before FIFOs have depths.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from streamgen.artifact.manifest import STATUS_WORDS, Buffer, Counter
 from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.compiler.budget import Budget
-from streamgen.compiler.emit.descriptors import encode
+from streamgen.compiler.emit.descriptors import Encoding, encode
 from streamgen.compiler.emit.floorplan import Floorplan
 from streamgen.compiler.emit.images import (
     boundary_buffer,
@@ -21,7 +21,8 @@ from streamgen.compiler.emit.images import (
 from streamgen.compiler.emit.resources import find_fit
 from streamgen.compiler.emit.top import TopParams, awaited
 from streamgen.model.graph import Graph, Program, Regions
-from streamgen.platform.capacity import require_room
+from streamgen.platform.boards import Board
+from streamgen.platform.capacity import bytes_by_channel, in_pages, require_room
 
 
 @dataclass(frozen=True)
@@ -57,27 +58,19 @@ def outline(program: Program, budget: Budget, *, ends: bool = False) -> Outline:
     encoding = encode(program, set(awaited(graph)), constants, ends=ends)
     boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
     kept = {t.place: kept_buffer(t) for t in graph.tensors if t.role in ("state", "spill")}
-    control_channel = _control_channel(graph, boundary[0].channel if boundary else 0, kept.values())
     weights = [
         Buffer(name=weights_name(c), role="weights", channel=c, bytes=count, file=weights_file(c))
         for c, count in constant_bytes(graph).items()
     ]
-    programs = (encoding.table, *encoding.variants.values())
-    table = Buffer(
-        name="table",
-        role="table",
-        channel=control_channel,
-        bytes=max(len(phase_table.pack()) for phase_table in programs),
-    )
     counters = [
         Counter(name=node.name, kind=kind) for node in graph.nodes for kind in ("busy", "stalled")
     ] + [Counter(name=edge.name, kind="level", depth=edge.depth or 1) for edge in graph.edges]
-    words = STATUS_WORDS + len(counters)
-    status = Buffer(
-        name="status", role="status", channel=control_channel, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES
-    )
-    buffers = (table, status, *boundary, *kept.values(), *weights)
-    require_room(budget.name, buffers, budget.board)
+    others = [*boundary, *kept.values(), *weights]
+    control = _control(encoding, len(counters))
+    host = boundary[0].channel if boundary else 0
+    control_channel = _control_channel(graph, host, others, control, budget.board)
+    buffers = (*(replace(buffer, channel=control_channel) for buffer in control), *others)
+    require_room(budget.name, buffers, budget.board, budget.channels)
     top = TopParams(
         graph=graph,
         encoding=encoding,
@@ -91,11 +84,32 @@ def outline(program: Program, budget: Budget, *, ends: bool = False) -> Outline:
     return Outline(top, buffers, tuple(counters))
 
 
-def _control_channel(graph: Graph, host: int, buffers: Iterable[Buffer]) -> int:
+def _control(encoding: Encoding, counters: int) -> tuple[Buffer, Buffer]:
+    """The buffers of the phase table and the status block, on channel 0."""
+    programs = (encoding.table, *encoding.variants.values())
+    longest = max(len(phase_table.pack()) for phase_table in programs)
+    words = STATUS_WORDS + counters
+    return (
+        Buffer(name="table", role="table", channel=0, bytes=longest),
+        Buffer(name="status", role="status", channel=0, bytes=-(-words * 4 // BEAT_BYTES) * BEAT_BYTES),
+    )
+
+
+def _control_channel(
+    graph: Graph, host: int, others: Sequence[Buffer], control: Sequence[Buffer], board: Board
+) -> int:
     """The channel of the phase table, which is read in every walk. It is the channel with the fewest bytes of
-    caches. Among equal channels, the channel of the host's tensors comes first, then the lowest."""
-    caches = dict.fromkeys((host, *(tensor.channel for tensor in graph.tensors)), 0)
-    for buffer in buffers:
+    caches that has room. Among equal channels, the channel of the host's tensors comes first, then the
+    lowest."""
+    channels = (host, *(tensor.channel for tensor in graph.tensors))
+    taken = bytes_by_channel(others)
+    caches = dict.fromkeys(channels, 0)
+    for buffer in others:
         if buffer.role == "state":
             caches[buffer.channel] += buffer.bytes
-    return min(caches, key=lambda channel: (caches[channel], channel != host, channel))
+    left = board.hbm.channel_bytes - sum(in_pages(buffer.bytes) for buffer in control)
+
+    def order(channel: int) -> tuple[bool, int, bool, int]:
+        return taken.get(channel, 0) > left, caches[channel], channel != host, channel
+
+    return min(channels, key=order)

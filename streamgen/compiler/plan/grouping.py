@@ -13,12 +13,11 @@ from streamgen.compiler.explore.estimate import WORD_LANES
 from streamgen.compiler.explore.fixed import fixed_factors
 from streamgen.compiler.explore.fusion import FusedGroup, Unit, fuse
 from streamgen.compiler.lower import GraphParts, converter_bits, insert_converters, insert_forks, sub_network
-from streamgen.compiler.plan.policy import hardware, spatial_plan
+from streamgen.compiler.plan.policy import derivation, hardware, spatial_plan
 from streamgen.compiler.schedule import Derivation, HardwarePlan, layer_shapes, schedule, tensor_names
 from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.plan import Boundary, Plan, Shape, agree
-from streamgen.platform.capacity import require_tables
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,7 +33,7 @@ class GroupPlan:
     @cached_property
     def derivation(self) -> Derivation:
         """The unfinished graphs of kernels."""
-        return Derivation(self.model, self.plan, self.budget.memory, self.budget.name)
+        return derivation(self.model, self.plan, self.budget)
 
     @cached_property
     def converter_bits(self) -> int:
@@ -46,15 +45,9 @@ def parts_of(model: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:
     """The accelerators of a quantised model, in the order in which they run. Each has the full budgets.
 
     A spatial network becomes several accelerators if its converters are too large for one. Raises BudgetError
-    if an operation fits no accelerator or the tables fit no memory channel, and ValueError for factors that
-    cannot be built.
+    if an operation fits no accelerator, and ValueError for factors that cannot be built.
     """
-    tables = {
-        path: table for path, operation in model.walk() if (table := operation.op.in_memory) is not None
-    }
     budget = budget_of(config, model)
-    # only a design with an engine spreads its tables over channels
-    require_tables(budget.name, tables, budget.board, together=budget.policy == "spatial")
     if budget.policy != "spatial" or not is_network(model):
         return [GroupPlan(model=model, plan=hardware(model, budget), budget=budget)]
     return _groups(model, budget)

@@ -22,7 +22,15 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore import Fixed, attention_width, explore, fixed_factors
 from streamgen.compiler.explore.estimate import GAP
 from streamgen.compiler.lower import finish
-from streamgen.compiler.schedule import Derivation, HardwarePlan, Schedule, Value, layer_shapes, schedule
+from streamgen.compiler.schedule import (
+    Derivation,
+    HardwarePlan,
+    Room,
+    Schedule,
+    Value,
+    layer_shapes,
+    schedule,
+)
 from streamgen.fifo.sizing import Strategy
 from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph, Program, Regions
@@ -98,7 +106,13 @@ def whole(model: LogicalGraph, config: CompileConfig) -> Derivation:
     """The graphs of kernels of a quantised model, as one accelerator. Raises the errors of `hardware` and of
     `Derivation`."""
     budget = budget_of(config, model)
-    return Derivation(model, hardware(model, budget), budget.memory, budget.name)
+    return derivation(model, hardware(model, budget), budget)
+
+
+def derivation(model: LogicalGraph, plan: HardwarePlan, budget: Budget) -> Derivation:
+    """The graphs of kernels of a quantised model with this hardware, in the memory that the budget allows."""
+    room = Room(board=budget.board, channels=budget.channels)
+    return Derivation(model, plan, budget.memory, budget.name, room)
 
 
 def spatial_plan(

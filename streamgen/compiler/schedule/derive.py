@@ -1,7 +1,7 @@
 """Derive the graphs of kernels of a quantised logical graph, for runs of any number of tokens at any
 position.
 
-    logical graph -> schedule -> bind -> steer -> graph before forks and converters
+    logical graph -> schedule -> bind -> steer -> channels -> graph before forks and converters
 
 The hardware is that of the largest run: the largest number of tokens, at the last position. The graphs of all
 other runs have its params.
@@ -16,6 +16,16 @@ from itertools import chain, count
 from streamgen.artifact.manifest import SCALARS
 from streamgen.base.errors import GraphError
 from streamgen.compiler.schedule.bind import Binding, Given, bind
+from streamgen.compiler.schedule.channels import (
+    Content,
+    Key,
+    Parts,
+    Room,
+    beside_caches,
+    contents,
+    find_places,
+    on_channels,
+)
 from streamgen.compiler.schedule.extents import extents
 from streamgen.compiler.schedule.phases import schedule
 from streamgen.compiler.schedule.plan import HardwarePlan
@@ -41,16 +51,22 @@ def tensor_names(model: LogicalGraph) -> dict[str, str]:
 
 
 class Derivation:
-    """The graphs of kernels of a model. memory: a memory channel of the board.
+    """The graphs of kernels of a model. memory: a memory channel of the board. room: the memory that the
+    design may use; None for no limit.
 
     Raises GraphError for values that do not tile, operations that no kernel computes, and values that cannot
-    pass between phases.
+    pass between phases; BudgetError for contents of memory without room.
     """
 
     def __init__(
-        self, model: LogicalGraph, plan: HardwarePlan, memory: Channel, name: str = "decoder"
+        self,
+        model: LogicalGraph,
+        plan: HardwarePlan,
+        memory: Channel,
+        name: str = "decoder",
+        room: Room | None = None,
     ) -> None:
-        self._name, self.plan = name, plan
+        self._name, self.plan, self._room = name, plan, room
         self.schedule = schedule(model, plan.alone, early_last_rows=not plan.alone)
         self._given = Given(
             schedule=self.schedule,
@@ -63,7 +79,7 @@ class Derivation:
     def graph(self, tokens: int, position: int) -> Graph:
         """The graph of a run of `tokens` tokens from `position` on, before forks and converters."""
         if (tokens, position) == self._largest_run:
-            return self._largest[0].graph
+            return self.largest
         steered, binding = self._largest
         bound = self._bound(tokens, position, binding)
         graph = steer(self._name, self.schedule, bound, self.plan, self._given.memory, steered).graph
@@ -72,10 +88,11 @@ class Derivation:
             other = sorted(graph.by_name.keys() ^ built.keys())
             raise GraphError(f"these nodes are not in the graphs of all runs: {', '.join(other)}")
         depths = {(edge.source, edge.target): edge.depth for edge in steered.graph.edges}
-        return replace(
+        same = replace(
             graph.with_depths({ends: depth for ends, depth in depths.items() if depth is not None}),
             nodes=tuple(replace(node, params=built[node.name]) for node in graph.nodes),
         )
+        return on_channels(same, self._places)
 
     @property
     def tensors(self) -> Mapping[str, str]:
@@ -87,15 +104,27 @@ class Derivation:
         """The kernels of the largest run."""
         return self._largest[1]
 
-    @property
+    @cached_property
     def largest(self) -> Graph:
         """The graph of the largest run, before forks and converters."""
-        return self._largest[0].graph
+        return on_channels(self._largest[0].graph, self._places)
+
+    @cached_property
+    def contents(self) -> list[Content]:
+        """All that the design keeps in memory, with the channels of first choice."""
+        return contents(self._largest[0].graph, host_moves=not self.plan.boundary.channels)
+
+    @property
+    def beside_caches(self) -> Mapping[int, int]:
+        """The bytes of each channel that everything but caches takes (`channels.beside_caches`); without a
+        limit of memory, none."""
+        return {} if self._room is None else beside_caches(self._name, self.contents, self._room)
 
     @property
     def spilled(self) -> Mapping[str, int]:
         """The channel of each value that waits in memory between phases."""
-        return self._largest[0].spilled
+        channels = {tensor.place: tensor.channel for tensor in self.largest.tensors}
+        return {name: channels[buffer] for name, buffer in self._largest[0].spilled.items()}
 
     @property
     def requested(self) -> Mapping[str, Bounds]:
@@ -124,6 +153,10 @@ class Derivation:
     def _largest(self) -> tuple[Steered, Binding]:
         binding = self._bound(*self._largest_run)
         return steer(self._name, self.schedule, binding, self.plan, self._given.memory), binding
+
+    @cached_property
+    def _places(self) -> Mapping[Key, Parts]:
+        return {} if self._room is None else find_places(self._name, self.contents, self._room)
 
     @cached_property
     def _params(self) -> dict[str, KernelParams]:

@@ -42,12 +42,12 @@ Links = dict[Port, dict[int, list[Port]]]
 @dataclass(frozen=True, eq=False)
 class Steered:
     """A graph before forks and converters. asked: sources whose tokens pass in the order of their sinks.
-    spilled: channel of each hold that goes through memory. layouts: layout of each of these holds in
+    spilled: buffer of each hold that goes through memory. layouts: layout of each of these holds in
     memory."""
 
     graph: Graph
     asked: frozenset[Port]
-    spilled: Mapping[str, int]
+    spilled: Mapping[str, str]
     layouts: Mapping[str, SpillLayout]
 
 
@@ -81,7 +81,7 @@ class _Steering:
         self._name, self._schedule, self._binding, self._like = name, schedule, binding, like
         self._plan, self._memory = plan, memory
         self.asked: set[Port] = set()
-        self.spilled: dict[str, int] = {}
+        self.spilled: dict[str, str] = {}
         self.layouts: dict[str, SpillLayout] = {}
         self._count = len(schedule.phases)
         self._holds = dict(binding.holds)
@@ -195,7 +195,7 @@ class _Steering:
             )
         self._tell(hold, store, load)
         self._reloads.add(load)
-        self.spilled[hold.name] = channel
+        self.spilled[hold.name] = store.node
         self.layouts[hold.name] = layout
 
     def _tell(self, hold: Hold, store: Port, load: Port) -> None:

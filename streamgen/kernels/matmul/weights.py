@@ -46,6 +46,7 @@ class WeightsParams:
 
     column: ColumnParams
     moves: ClassVar[bool] = True
+    is_of_column: ClassVar[bool] = True
     link_depth: ClassVar[int] = 1
 
     @property

@@ -7,9 +7,10 @@ constant [vocabulary + 1, *stored], lies in memory in that order, each row in wh
 row may be longer than what is sent. Inside are an `Embedding`, which finds the rows, and a `Load`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from math import ceil, prod
 from typing import Any, ClassVar, Literal
 
@@ -28,8 +29,11 @@ from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.memory.joints import TRIP, beat_pace, join
 from streamgen.kernels.moves.embedding import EmbeddingParams
+from streamgen.kernels.moves.join_rows import JoinRowsParams
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
+
+_LEAST_PREFETCH = 32  # beats, of a load of parts of rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,51 @@ class RowsLoadParams:
         """The shape of a row in memory, where it fills whole beats."""
         left = -self.tokens % self.layout.tokens_per_beat
         return (*self.shape[:-1], self.shape[-1] + left * self.tile[-1])
+
+    @property
+    def row_units(self) -> int:
+        """Pieces of a row in memory that may lie apart, each in as few whole beats as possible; 1 for rows of
+        several dimensions."""
+        if len(self.shape) > 1:
+            return 1
+        return self.row_beats // self.layout.beats_per_token
+
+    def parts(self, units: Sequence[int]) -> list[tuple["RowsLoadParams", slice]]:
+        """Loads of consecutive parts of each row, which together take the beats of the row and about the same
+        FIFOs, and the elements of a stored row that each part holds. units: of each part. ValueError if these
+        are not the units of the row."""
+        if sum(units) != self.row_units or min(units) < 1:
+            raise ValueError(
+                f"rows {self.shape} of {self.dtype} in tiles {self.tile} have {self.row_units} units, which "
+                f"parts of {list(units)} units are not"
+            )
+        elements = self.layout.tokens_per_beat * self.tile[-1]
+        loads = []
+        for first, end in pairwise(accumulate(units, initial=0)):
+            held = slice(first * elements, end * elements)
+            share = self.prefetch * (end - first) // self.row_units
+            prefetch = min(self.prefetch, max(_LEAST_PREFETCH, 1 << (share - 1).bit_length()))
+            part = replace(
+                self,
+                shape=(min(held.stop, *self.shape) - held.start,),
+                prefetch=prefetch,
+                burst=min(self.burst, 1 << max(0, prefetch.bit_length() - 2)),
+            )
+            loads.append((part, held))
+        return loads
+
+    def joined(self, parts: Sequence["RowsLoadParams"]) -> JoinRowsParams:
+        """The kernel that joins the rows of parts to whole rows."""
+        return JoinRowsParams(
+            ways=len(parts),
+            dtype=self.dtype,
+            lanes=self.tile[0],
+            max_tokens=self.max_ids * self.tokens,
+        )
+
+    def joined_bounds(self, parts: Sequence["RowsLoadParams"], bounds: Bounds) -> Bounds:
+        """Its bounds. bounds: of the load of whole rows."""
+        return {"rows": bounds["ids"], "parts": tuple(part.shape[-1] for part in parts)}
 
     @property
     def layout(self) -> MemoryLayout:

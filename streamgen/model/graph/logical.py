@@ -24,7 +24,6 @@ import numpy as np
 from streamgen.base.errors import GraphError
 from streamgen.model.graph.run import Run
 from streamgen.numbers.quantisation import Numbers, QuantisedWeight
-from streamgen.platform.capacity import StoredTable
 
 Rows = Literal["tokens", "positions", "one", "every"]
 Padding = Literal["none", "alike", "own"]
@@ -158,11 +157,6 @@ class Operator(ABC):
     @property
     def vocabulary(self) -> int | None:
         """The limit of the ids that it looks up."""
-        return None
-
-    @property
-    def in_memory(self) -> StoredTable | None:
-        """The table in which it looks up rows."""
         return None
 
     @property

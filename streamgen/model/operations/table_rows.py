@@ -11,16 +11,14 @@ from typing import Self
 
 import numpy as np
 
-from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.base.errors import GraphError
 from streamgen.kernels.attention.dequantise import DequantiseParams
 from streamgen.kernels.memory import RowsLoadParams
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations.site import Site, Stream
 from streamgen.numbers.formats import round_f24
-from streamgen.numbers.quantisation import F24_BYTES, Numbers, QuantisedWeight, is_uniform, quantise
+from streamgen.numbers.quantisation import Numbers, QuantisedWeight, is_uniform, quantise
 from streamgen.numbers.weights import BYTES
-from streamgen.platform.capacity import StoredTable
 
 # Of a load whose rows fill the FIFO that others have: so they come as fast as memory gives them, and have
 # half of it beside a column's weights, of which as much is under way.
@@ -51,18 +49,6 @@ class TableRows(Operator, ABC):
         if isinstance(self.table, QuantisedWeight) or numbers.table_format(path, self.table.size) == "f24":
             return self
         return replace(self, table=quantise(self.table, form=BYTES.name))
-
-    @property
-    def in_memory(self) -> StoredTable:
-        """The bytes of the table in memory, where each row fills whole beats; a w8 row has one more beat for
-        its scale."""
-        rows, features = self.extents
-        beats = {"f24": -(-features * F24_BYTES // BEAT_BYTES), BYTES.name: -(-features // BEAT_BYTES) + 1}
-        return StoredTable(
-            rows=rows + 1,
-            row_bytes={form: count * BEAT_BYTES for form, count in beats.items()},
-            format=BYTES.name if isinstance(self.table, QuantisedWeight) else "f24",
-        )
 
     def floats(self, rows: np.ndarray) -> np.ndarray:
         """Rows as numbers; for a quantised table the values of its integers, float64."""

@@ -7,7 +7,7 @@ import pytest
 from streamgen.artifact.manifest import Buffer
 from streamgen.base.errors import BudgetError
 from streamgen.platform.boards import board_of
-from streamgen.platform.capacity import StoredTable, require_room, require_tables
+from streamgen.platform.capacity import require_room
 
 MB = 1 << 20
 BOARD = replace(board_of("u280"), hbm=replace(board_of("u280").hbm, channel_bytes=16 * MB, channels=4))
@@ -37,8 +37,10 @@ def test_the_table_names_what_is_over() -> None:
     )
     with pytest.raises(BudgetError) as error:
         require_room("a", needed, BOARD)
+    assert (error.value.needed_bytes, error.value.available_bytes) == (44 * MB + 8192, 64 * MB)
     assert str(error.value).splitlines() == [
-        "'a' does not fit the memory of board 'u280': a channel has 16,777,216 bytes",
+        "'a' does not fit the memory of board 'u280': it needs 46,145,536 bytes; 4 channels of 16,777,216 "
+        "bytes have 67,108,864",
         "channel     weights      caches  inputs, outputs  table, status         all    over by",
         "      1   8,388,608  12,582,912        4,194,304              0  25,165,824  8,388,608",
         "      2  20,971,520           0                0              0  20,971,520  4,194,304",
@@ -46,47 +48,6 @@ def test_the_table_names_what_is_over() -> None:
         "weights_1 (channel 1) 8,388,608, x (channel 1) 4,194,304",
         "What would help: more channels (3 are in use, all bytes need 3 at least); weights of fewer bits; "
         "a smaller context; a smaller max_tokens; a board whose channels are larger",
-    ]
-
-
-def _tables(**sizes: tuple[int, str]) -> dict[str, StoredTable]:
-    """Of 32,768 rows; sizes: features and format."""
-    return {
-        path: StoredTable(rows=1 << 15, row_bytes={"f24": 4 * size, "w8": size + 64}, format=form)
-        for path, (size, form) in sizes.items()
-    }
-
-
-def test_tables_that_no_channel_holds() -> None:
-    require_tables("a", _tables(embedding=(448, "w8")), BOARD, together=True)
-    with pytest.raises(BudgetError) as error:
-        require_tables("a", _tables(embedding=(384, "w8"), position_rows=(64, "f24")), BOARD, together=True)
-    assert str(error.value).splitlines() == [
-        "'a' does not fit the memory of board 'u280': a channel has 16,777,216 bytes; all tables lie in one",
-        "table          format    rows  bytes a row         all    over by",
-        "embedding      w8      32,768          448  14,680,064",
-        "position_rows  f24     32,768          256   8,388,608",
-        "all                                         23,068,672  6,291,456",
-        "What would help: formats={'position_rows': 'w8'} and a board whose channels are larger",
-    ]
-
-
-def test_tables_that_fit_in_eight_bits() -> None:
-    with pytest.raises(BudgetError, match=r"\nWhat would help: formats={'embedding': 'w8'}$"):
-        require_tables("a", _tables(embedding=(256, "f24"), position_rows=(64, "w8")), BOARD, together=True)
-
-
-def test_tables_each_in_a_channel() -> None:
-    require_tables("a", _tables(embedding=(384, "w8"), position_rows=(64, "f24")), BOARD, together=False)
-    sizes = {"embedding": (512, "w8"), "position_rows": (160, "f24"), "types": (64, "f24")}
-    with pytest.raises(BudgetError) as error:
-        require_tables("a", _tables(**sizes), BOARD, together=False)
-    assert str(error.value).splitlines() == [
-        "'a' does not fit the memory of board 'u280': a channel has 16,777,216 bytes; a table lies in one",
-        "table          format    rows  bytes a row         all    over by",
-        "embedding      w8      32,768          576  18,874,368  2,097,152",
-        "position_rows  f24     32,768          640  20,971,520  4,194,304",
-        "What would help: formats={'position_rows': 'w8'} and a board whose channels are larger",
     ]
 
 
