@@ -13,6 +13,7 @@ from functools import cached_property, reduce
 from operator import add
 from typing import Any
 
+from streamgen.artifact.kv_layout import KvLayout
 from streamgen.compiler.emit.outline import outline
 from streamgen.compiler.emit.placement import place
 from streamgen.compiler.emit.resources import blocks, links
@@ -110,7 +111,9 @@ class Blueprint:
         """Promised resources of a kernel in place of another one."""
         if params not in self._costs:
             known = getattr(params, "resources", None)  # of columns: without bounds, which depend on rows
-            self._costs[params] = params.cost(self._nodes[like]).resources if known is None else known
+            if not isinstance(known, Resources):
+                known = params.cost(self._nodes[like]).resources
+            self._costs[params] = known
         return self._costs[params]
 
 
@@ -134,14 +137,17 @@ def _attention(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedFo
 
 
 def _cache_load(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
-    return replace(_cache_store(params, old, new, form), lanes=new.attention_lanes)
+    return replace(params, layout=_layout(params.layout, old, new), lanes=new.attention_lanes)
 
 
 def _cache_store(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
-    layout = params.layout
+    return replace(params, layout=_layout(params.layout, old, new))
+
+
+def _layout(layout: KvLayout, old: HardwarePlan, new: HardwarePlan) -> KvLayout:
     before, after = (plan.cache_channels or plan.kv_channels for plan in (old, new))
     channels = after if layout.channels == before else max(new.attention_lanes, layout.channels)
-    return replace(params, layout=replace(layout, channels=channels, positions=new.context))
+    return replace(layout, channels=channels, positions=new.context)
 
 
 _CHANGES: Mapping[type, Callable[[Any, HardwarePlan, HardwarePlan, ClosedForm], Any]] = {
