@@ -25,7 +25,9 @@ def main() -> None:
 
 def report(name: str, model: Any) -> None:
     """Compile and write a model, as the demo does."""
-    config = streamgen.CompileConfig(name="smollm2", max_tokens=16, context=256, channels=4, multipliers=512)
+    config = streamgen.CompileConfig(
+        name="smollm2", goal="small", max_tokens=16, context=256, channels=4, multipliers=512
+    )
     with tempfile.TemporaryDirectory() as place:
         start, busy = time.perf_counter(), time.process_time()
         accelerator = streamgen.compile(model, config=config)

@@ -26,7 +26,9 @@ from streamgen.runtime.execution import Execution
 from streamgen.runtime.simulator import SimulatedDevice
 
 TOKENS = (1, 16)
-CONFIG = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=768, channels=4)
+CONFIG = streamgen.CompileConfig(
+    name="feed_forward", goal="small", max_tokens=16, multipliers=768, channels=4
+)
 ALLOWANCE = 1.15  # of the bound, beside a latency for each stage
 LATENCY = 200
 MEASURED = 4.0  # seconds of runs, of which the fastest counts
@@ -116,7 +118,7 @@ def print_errors(module: torch.nn.Module, x: np.ndarray) -> None:
         "w8": {"weights": "w8"},
     }
     for name, choice in formats.items():
-        config = streamgen.CompileConfig(max_tokens=16, multipliers=768, channels=4, **choice)
+        config = streamgen.CompileConfig(goal="small", max_tokens=16, multipliers=768, channels=4, **choice)
         y = golden_outputs(network, config, x)
         error = np.linalg.norm(y - reference) / np.linalg.norm(reference)
         print(f"golden against torch float32, {name}: relative error {error:.5f}")

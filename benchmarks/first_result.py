@@ -108,7 +108,9 @@ def _smollm2(stages: _Stages, place: Path) -> None:
     from streamgen.model.frontend import default_checkpoint
 
     stages.done("import")
-    config = streamgen.CompileConfig(name="text", max_tokens=16, context=256, channels=4, multipliers=512)
+    config = streamgen.CompileConfig(
+        name="text", goal="small", max_tokens=16, context=256, channels=4, multipliers=512
+    )
     model = streamgen.compile(default_checkpoint(), config=config)
     stages.done("compile")
     model.write(place / "smollm2")

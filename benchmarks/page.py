@@ -88,7 +88,7 @@ def opened(browser: WebDriver, page: Path) -> float:
 
 
 def _smollm2() -> Any:
-    config = streamgen.CompileConfig(name="smollm2", channels=8)
+    config = streamgen.CompileConfig(name="smollm2", goal="small", channels=8)
     return streamgen.compile(default_checkpoint(), config=config)
 
 
@@ -100,7 +100,9 @@ def _gpt2_medium() -> Any:
     torch.manual_seed(0)
     made = transformers.AutoConfig.for_model(**u55c.config_json(shape))
     model = transformers.AutoModelForCausalLM.from_config(made).eval()
-    return streamgen.compile(model, None, streamgen.CompileConfig(name="gpt2_medium", **shape.choices))
+    return streamgen.compile(
+        model, None, streamgen.CompileConfig(name="gpt2_medium", goal="small", **shape.choices)
+    )
 
 
 def _range(times: list[float]) -> str:

@@ -40,7 +40,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         source = Path(place, "config.json")
         source.write_text(json.dumps(config_json(SHAPES["gpt2-medium"])))
-        block = streamgen.CompileConfig(max_tokens=16, multipliers=768, channels=4)
+        block = streamgen.CompileConfig(goal="small", max_tokens=16, multipliers=768, channels=4)
         budgets = {name: WHOLE[name] for name in ("channels", "multipliers", "max_tokens", "context")}
         card = streamgen.CompileConfig(name="gpt2_medium", **budgets)
         module = load_feed_forward(default_checkpoint(), 0)

@@ -74,7 +74,9 @@ def _written(name: str, place: str) -> None:
     if name == "readme":
         made = streamgen.compile(module, torch.zeros(2, 8), config)
     else:
-        config = streamgen.CompileConfig(name=name, max_tokens=16, context=256, channels=4, multipliers=512)
+        config = streamgen.CompileConfig(
+            name=name, goal="small", max_tokens=16, context=256, channels=4, multipliers=512
+        )
         made = streamgen.compile(default_checkpoint(), config=config)
     made.write(Path(place, "design"))
 

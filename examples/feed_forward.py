@@ -32,7 +32,9 @@ def main() -> None:
     arguments = parser.parse_args()
 
     module = load_feed_forward(default_checkpoint(), layer=arguments.layer)
-    config = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=768, channels=4)
+    config = streamgen.CompileConfig(
+        name="feed_forward", goal="small", max_tokens=16, multipliers=768, channels=4
+    )
 
     start = time.monotonic()
     accelerator = streamgen.compile(module, (torch.zeros(16, 576),), config=config)

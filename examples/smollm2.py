@@ -38,7 +38,9 @@ def main() -> None:
     prompt = load_tokenizer(checkpoint).encode(arguments.prompt)
 
     start = time.monotonic()
-    config = streamgen.CompileConfig(name="text", max_tokens=16, context=256, channels=4, multipliers=512)
+    config = streamgen.CompileConfig(
+        name="text", goal="small", max_tokens=16, context=256, channels=4, multipliers=512
+    )
     accelerator = streamgen.compile(checkpoint, config=config)
     print(f"checkpoint -> Verilog in {time.monotonic() - start:.0f} s\n")
     written = write_golden(accelerator, arguments.prompt, prompt, arguments.tokens)

@@ -51,13 +51,22 @@ def _decoder(kind: str, **choices: Any) -> Any:
 def _gpt2_medium(layers: int) -> Any:
     config = transformers.GPT2Config(n_layer=layers, n_embd=1024, n_inner=4096, n_head=16, n_positions=1024)
     wish = streamgen.CompileConfig(
-        name="gpt2", channels=32, multipliers=8192, max_tokens=16, context=1024, lanes=32, prefetch_beats=512
+        name="gpt2",
+        goal="small",
+        channels=32,
+        multipliers=8192,
+        max_tokens=16,
+        context=1024,
+        lanes=32,
+        prefetch_beats=512,
     )
     return streamgen.compile(transformers.GPT2LMHeadModel(config).eval(), config=wish)
 
 
 def _smollm2() -> Any:
-    wish = streamgen.CompileConfig(name="text", max_tokens=16, context=256, channels=4, multipliers=512)
+    wish = streamgen.CompileConfig(
+        name="text", goal="small", max_tokens=16, context=256, channels=4, multipliers=512
+    )
     return streamgen.compile(default_checkpoint(), config=wish)
 
 

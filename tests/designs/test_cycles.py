@@ -57,7 +57,9 @@ def test_small_block(small: streamgen.Accelerator, tokens: int) -> None:
 def test_demo_block() -> None:
     """The block of `examples/feed_forward.py`."""
     module = load_feed_forward(default_checkpoint(), layer=0)
-    config = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=768, channels=4)
+    config = streamgen.CompileConfig(
+        name="feed_forward", goal="small", max_tokens=16, multipliers=768, channels=4
+    )
     accelerator = streamgen.compile(module, (torch.zeros(16, 576),), config)
     for tokens in (1, 16):
         _hold(accelerator, tokens, 576)

@@ -212,7 +212,7 @@ def test_the_least_budget_runs_as_one(name: str) -> None:
 def test_demo_block_in_groups() -> None:
     """The real block with its real weights, 16 tokens, in half the bits that it takes as one group."""
     module = load_feed_forward(default_checkpoint(), layer=0)
-    config = CompileConfig(name="feed_forward", max_tokens=16, multipliers=768, channels=4)
+    config = CompileConfig(name="feed_forward", goal="small", max_tokens=16, multipliers=768, channels=4)
     one = streamgen.compile(module, torch.zeros(16, 576), config)
     budget = one.report().groups[0].converter_bits // 2
     accelerator = streamgen.compile(module, torch.zeros(16, 576), replace(config, converter_bits=budget))

@@ -25,7 +25,7 @@ def test_rtl_is_golden(name: str) -> None:
 
 
 def _estimated(model: torch.nn.Module) -> Estimate:
-    config = streamgen.CompileConfig(multipliers=4096, channels=32, context=1024)
+    config = streamgen.CompileConfig(goal="small", multipliers=4096, channels=32, context=1024)
     return streamgen.estimate(model.eval(), config=config)
 
 

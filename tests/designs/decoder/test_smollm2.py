@@ -43,7 +43,9 @@ def two_layers() -> LogicalGraph:
 @pytest.mark.campaign  # test_decoder.py has two layers of a smaller model, `make demo` all of this one
 @pytest.mark.timeout(900)
 def test_two_layers() -> None:
-    config = CompileConfig(name="two_layers", max_tokens=8, context=128, channels=4, multipliers=512)
+    config = CompileConfig(
+        name="two_layers", goal="small", max_tokens=8, context=128, channels=4, multipliers=512
+    )
     model = compiled_model(two_layers(), config)
     same_as_golden(model, PROMPT, 4)
     step = model.device().passes[-1]

@@ -19,7 +19,9 @@ from streamgen.runtime import Execution
 def test_feed_forward(tmp_path: Path) -> None:
     """Real weights, one token."""
     module = load_feed_forward(default_checkpoint(), layer=0)
-    config = streamgen.CompileConfig(name="feed_forward", max_tokens=16, multipliers=768, channels=4)
+    config = streamgen.CompileConfig(
+        name="feed_forward", goal="small", max_tokens=16, multipliers=768, channels=4
+    )
     accelerator = streamgen.compile(module, (torch.zeros(16, 576),), config=config)
     folder = accelerator.write(tmp_path / "feed_forward")
     x = np.random.default_rng(0).normal(size=(1, 576)).astype(np.float32)
