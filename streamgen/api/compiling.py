@@ -111,7 +111,7 @@ def compile(
                 for number, part in enumerate(design.parts, 1)
             ]
 
-        design, groups = planned(read.graph, asked, read.config, read.longest, build)
+        design, groups = planned(read.plain, read.graph, asked, read.config, read.longest, build)
     if read.text is not None:
         return LanguageModel(groups[0], design.config, read.text, model=design.graph, plan=design.plan)
     tensors = design.parts[0].derivation.tensors
@@ -204,10 +204,11 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
 
 
 class _Read(NamedTuple):
-    """A model that was read. graph: with integers. config: with the context and the tokens of a pass of the
-    graph. interface: nesting of arguments and results. text: tokenizer and settings of a language model.
-    longest: the model's own context."""
+    """A model that was read. plain, graph: before and after quantisation. config: with the context and the
+    tokens of a pass of the graph. interface: nesting of arguments and results. text: tokenizer and settings
+    of a language model. longest: the model's own context."""
 
+    plain: LogicalGraph
     graph: LogicalGraph
     config: CompileConfig
     interface: Interface | None
@@ -231,8 +232,9 @@ def _quantised(
     show("import", graph)
     _warn_of_rounding(graph, config, language)
     tell(step(2, _STEPS, "quantising the weights"))
-    show("quantise", graph := quantised(graph, config))
-    return _Read(graph, config, interface, text, longest)
+    plain, graph = graph, quantised(graph, config)
+    show("quantise", graph)
+    return _Read(plain, graph, config, interface, text, longest)
 
 
 def _imported(

@@ -87,7 +87,7 @@ def estimate(
 
         with _timed("plan", seconds):
             tell(step(2, _STEPS, "planning the design"))
-            design, built = planned(graph, asked, config, longest, build)
+            design, built = planned(plain, graph, asked, config, longest, build)
         for stage in ("schedule, bind, steer", "converters, place, size", "resources"):
             seconds["plan"] -= seconds[stage]  # of the designs that were built
         config = design.config

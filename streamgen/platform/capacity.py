@@ -98,10 +98,17 @@ def _table(by_channel: dict[int, list[Buffer]], room: int) -> str:
     used = {buffer.role for buffers in by_channel.values() for buffer in buffers}
     parts = {title: roles for title, roles in USES.items() if roles != ("spill",) or "spill" in used}
     listed = table("channel", *parts, "all", "over by", texts=0, lines=False)
+    runs: list[tuple[list[int], list[int]]] = []  # channels that hold the same, and its bytes by use
     for channel, buffers in by_channel.items():
         uses = [sum(in_pages(b.bytes) for b in buffers if b.role in roles) for roles in parts.values()]
+        if runs and runs[-1][0][-1] == channel - 1 and runs[-1][1] == uses:
+            runs[-1][0].append(channel)
+        else:
+            runs.append(([channel], uses))
+    for channels, uses in runs:
+        name = f"{channels[0]}" + (f" to {channels[-1]}" if len(channels) > 1 else "")
         total = sum(uses)
-        listed.add_row(str(channel), *(f"{use:,}" for use in (*uses, total, total - room)))
+        listed.add_row(name, *(f"{use:,}" for use in (*uses, total, total - room)))
     return rendered([listed])
 
 

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from streamgen.base.errors import BudgetError
 from streamgen.compiler.budget import budget_of, cached_attentions, is_small, multipliers_on, policy_of
 from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.plan.advising import advised
 from streamgen.compiler.plan.closed import ClosedForm
 from streamgen.compiler.plan.goals import GOALS, Goal
 from streamgen.compiler.plan.grouping import GroupPlan, parts_of
-from streamgen.compiler.plan.policy import hardware
+from streamgen.compiler.plan.policy import hardware, limited, quantised
 from streamgen.compiler.plan.promise import Blueprint, Needs
 from streamgen.compiler.plan.record import By, DesignPlan, PlannedFactor
 from streamgen.compiler.plan.sketch import Sketch
@@ -53,6 +54,7 @@ class PlannedDesign:
 
 
 def planned(
+    plain: LogicalGraph,
     graph: LogicalGraph,
     asked: CompileConfig,
     config: CompileConfig,
@@ -61,16 +63,20 @@ def planned(
 ) -> tuple[PlannedDesign, _T]:
     """The best design for which `build` raises no BudgetError, and the result of `build`.
 
-    graph: quantised, with the context of `config`. asked: the configuration of the user. config: the same,
-    with the context and the tokens of a pass of the graph. longest: the model's own context.
+    plain, graph: before and after quantisation, with the context of `config`. asked: the configuration of the
+    user. config: the same, with the context and the tokens of a pass of the graph. longest: the model's own
+    context.
 
-    Raises the first BudgetError if no candidate can be built, and ValueError for factors that contradict one
-    another.
+    Raises the first BudgetError if no candidate can be built, with what would help, and ValueError for
+    factors that contradict one another.
     """
     refused: list[str] = []
     first: BudgetError | None = None
-    for design in _designs(graph, asked, config, longest):
+    designs = _designs(graph, asked, config, longest)
+    while True:
         try:
+            if (design := next(designs, None)) is None:
+                break
             result = build(design)
         except BudgetError as error:
             refused.append(_line(error))
@@ -78,7 +84,15 @@ def planned(
             continue
         plan = replace(design.plan, refused=(*design.plan.refused, *refused), config=asdict(design.config))
         return replace(design, plan=plan), result
-    raise first or BudgetError(f"no design of {graph.name!r} fits {config.card.name!r}")
+    first = first or BudgetError(f"no design of {graph.name!r} fits {config.card.name!r}")
+    if is_small(graph, asked):
+        raise first
+
+    def plans(other: CompileConfig) -> CompileConfig:
+        sizes, short = limited(plain, other)
+        return next(_designs(quantised(short, sizes), other, sizes, longest)).config
+
+    raise advised(first, plain, asked, plans) from first
 
 
 def _line(error: BudgetError) -> str:
@@ -156,6 +170,8 @@ class _Engines:
     def designs(self) -> Iterator[PlannedDesign]:
         """Designs that have a placement, the best first."""
         ranked = self._ranked()
+        if all(map(self._over, ranked)):
+            raise BudgetError(self._nothing(ranked))
         left = [*ranked]
         while left := self._from_best(left):
             candidate, context, why = self._longest(left)
@@ -168,6 +184,14 @@ class _Engines:
             plan = self._recorded(candidate, context, why, ranked)
             config = self._configured(candidate, context)
             yield PlannedDesign(graph=graph, config=config, plan=plan, parts=parts)
+
+    def _nothing(self, ranked: Sequence[_Candidate]) -> str:
+        """Why no candidate fits: what the smallest one needs."""
+        name, board = self._config.name, self._board.name
+        if not ranked:
+            return f"{name!r} has fewer multipliers than one row of {MX_GROUP} in each column"
+        least = min(ranked, key=lambda c: (c.plan.unit, *c.factors.values()))
+        return f"{name!r} does not fit board {board!r}: the smallest design {self._over(least)}"
 
     def _from_best(self, left: Sequence[_Candidate]) -> list[_Candidate]:
         """The candidates from the first one on that is expected to fit the card."""

@@ -43,5 +43,5 @@ def plan_of(folder: Path, config: CompileConfig = PLAIN, **sizes: Any) -> Planne
     """The plan of a shape."""
     graph, ready = graph_of(folder, config, **sizes)
     known, _ = limited(graph, config)
-    design, _ = planned(ready, config, known, graph.context, lambda design: None)
+    design, _ = planned(graph, ready, config, known, graph.context, lambda design: None)
     return design

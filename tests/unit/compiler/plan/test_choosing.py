@@ -114,7 +114,7 @@ def test_candidates_that_cannot_be_built_are_counted(tmp_path: Path) -> None:
             raise BudgetError("too large\nmore")
         return "built"
 
-    design, result = planned(graph, config, config, 8192, build)
+    design, result = planned(graph, graph, config, config, 8192, build)
     assert result == "built" and len(tries) == 2 and tries[0] != tries[1]
     assert design.plan.refused == ("too large",) and design.config == tries[1]
 
@@ -130,7 +130,7 @@ def test_the_error_of_the_best_candidate_is_raised(tmp_path: Path) -> None:
         raise BudgetError("does not fit")
 
     with pytest.raises(BudgetError, match="does not fit"):
-        planned(graph, config, config, 8192, build)
+        planned(graph, graph, config, config, 8192, build)
 
 
 @pytest.mark.parametrize(
