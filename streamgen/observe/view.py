@@ -19,12 +19,21 @@ from streamgen.platform.boards import Board
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunPass:
+    """A pass of the last run, of `tokens` tokens from `position` on."""
+
+    tokens: int
+    position: int
+    cycles: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupView:
     """One accelerator.
 
     graph: graph of the largest run. slrs: SLR of each node. resources: resources of each node and the FIFOs
     before it. rate: bytes per cycle of a memory channel. predicted: passes that did not run. measured: passes
-    of the last profile.
+    of the last profile. runs: passes of the last run, whose phases are known only if they are `measured`.
     """
 
     name: str
@@ -38,6 +47,7 @@ class GroupView:
     multipliers: int
     predicted: Sequence[PassEstimate]
     measured: Sequence[PassProfile]
+    runs: Sequence[RunPass]
 
 
 def node_resources(graph: Graph) -> dict[str, Resources]:
@@ -61,6 +71,7 @@ def group_view(
     *,
     predicted: Sequence[PassEstimate],
     measured: Sequence[PassProfile],
+    runs: Sequence[RunPass],
 ) -> GroupView:
     """The view of one group."""
     memory = manifest.memory
@@ -76,4 +87,5 @@ def group_view(
         multipliers=graph.multipliers,
         predicted=predicted,
         measured=measured,
+        runs=runs,
     )
