@@ -88,7 +88,7 @@ class _Section:
         )
         self.phases = [charts.phases(timed, view.rate) for timed in self.passes]
         self.works = [charts.works(timed, view.rate) for timed in self.passes]
-        self.roofline = charts.roofline(view, self.passes)
+        self.roofline = charts.roofline(view, self.passes) if view.multipliers else None
         self.fifos = charts.fifos(report.fifos)
         self.card = card(view, report.resources.slrs, shell)
         self.memory = charts.memory(view)

@@ -16,7 +16,7 @@ SHELL, OTHERS = "shell", "other"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regions(Chart):
+class Slrs(Chart):
     """regions: label, and for each role of blocks its colour, its share of the region in per cent, and its
     text. rows: label and bar of the largest blocks."""
 
@@ -25,14 +25,14 @@ class Regions(Chart):
     rows: Sequence[tuple[str, Sequence[Bar]]]
 
 
-def card(view: GroupView, slrs: Mapping[str, tuple[Resources, Resources]], shell: Resources) -> list[Regions]:
+def card(view: GroupView, slrs: Mapping[str, tuple[Resources, Resources]], shell: Resources) -> list[Slrs]:
     """A chart for each resource. slrs: used and offered of each SLR. shell: the blocks around the graph."""
     return [_regions(view, slrs, shell, name) for name in RESOURCES]
 
 
 def _regions(
     view: GroupView, slrs: Mapping[str, tuple[Resources, Resources]], shell: Resources, name: str
-) -> Regions:
+) -> Slrs:
     unit, board = name.upper(), view.board
     blocks = list(_blocks(view, shell, name))
     regions = []
@@ -52,7 +52,7 @@ def _regions(
     most = largest[0][3] if largest else 1.0
     total = sum(float(getattr(used, name)) for used, _ in slrs.values())
     named_roles = {**{role: words for role, (_, _, words) in COLOURS.items()}, SHELL: "control and masters"}
-    return Regions(
+    return Slrs(
         title=unit,
         alt=f"{total:,.0f} {unit} on the {len(regions)} SLRs of {board.name}, and the {len(largest)} blocks "
         "that take the most. Equal blocks share a bar.",

@@ -68,7 +68,7 @@ class Heat(Chart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dot:
+class Spot:
     """x, y: place in per cent from the lower left corner. size: pixels."""
 
     colour: str
@@ -80,11 +80,11 @@ class Dot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scatter(Chart):
+class Points(Chart):
     """Points, and lines between places (x1, y1, x2, y2). x_ticks, y_ticks: place in per cent, and text."""
 
     kind: str = "scatter"
-    dots: Sequence[Dot]
+    dots: Sequence[Spot]
     lines: Sequence[tuple[float, float, float, float]] = ()
     dotted: Sequence[tuple[float, float, float, float]] = ()
     x_title: str
@@ -118,7 +118,9 @@ class Scale:
             self._first, self._last = low - room, high + room
 
     def place(self, value: float) -> float:
-        """Where a value is, in per cent of the axis."""
+        """Where a value is, in per cent of the axis. A logarithmic axis has 0 at its lower end."""
+        if self._log and value <= 0:
+            return 0.0
         at = math.log10(value) if self._log else value
         return round(100 * (at - self._first) / (self._last - self._first), 2)
 
@@ -244,7 +246,7 @@ def gathered_kernels(profile: PassProfile) -> list[tuple[str, list[KernelProfile
     ]
 
 
-def roofline(view: GroupView, passes: Sequence[Pass]) -> Scatter:
+def roofline(view: GroupView, passes: Sequence[Pass]) -> Points:
     """Products per cycle against products per byte that memory moves, under the limits of both."""
     channels = len({buffer.channel for buffer in view.buffers})
     memory, peak = view.rate * channels, view.multipliers
@@ -275,7 +277,7 @@ def roofline(view: GroupView, passes: Sequence[Pass]) -> Scatter:
             f"{100 * share:.0f} % of the cycles{ahead}"
         )
         dots.append(
-            Dot(
+            Spot(
                 colour=colour,
                 shape=shape,
                 x=x.place(across),
@@ -284,7 +286,7 @@ def roofline(view: GroupView, passes: Sequence[Pass]) -> Scatter:
                 text=text,
             )
         )
-    return Scatter(
+    return Points(
         title="Roofline",
         alt=f"{counted(len(points), 'phase')} under a roof of {memory:.0f} bytes per cycle on "
         f"{counted(channels, 'channel')} and {peak:,} products per cycle. Only bytes that move during a "
@@ -388,7 +390,7 @@ def bandwidth(view: GroupView, timed: Pass, clock_mhz: float) -> Columns:
     )
 
 
-def exploration(tried: Sequence[Tried]) -> Scatter:
+def exploration(tried: Sequence[Tried]) -> Points:
     """Designs that the compiler tried: cycles against multipliers, in the order of the search."""
     groups: dict[str, list[Tried]] = {}
     for design in tried:
@@ -403,8 +405,8 @@ def exploration(tried: Sequence[Tried]) -> Scatter:
         dotted += [(*a, *b) for a, b in pairwise(places)]
         for design, (across, up) in zip(designs, places, strict=True):
             text = f"{design.what}: {design.multipliers:,} multipliers, {design.cycles:,.0f} cycles"
-            dots.append(Dot(colour=colour, shape="circle", x=across, y=up, size=10, text=text))
-    return Scatter(
+            dots.append(Spot(colour=colour, shape="circle", x=across, y=up, size=10, text=text))
+    return Points(
         title="Designs that the compiler tried",
         alt=f"Cycles and multipliers of {counted(len(tried), 'design')} that the compiler tried.",
         legend=legend,
@@ -417,7 +419,7 @@ def exploration(tried: Sequence[Tried]) -> Scatter:
     )
 
 
-def study(report: StudyReport) -> Scatter:
+def study(report: StudyReport) -> Points:
     """The trials of a search in its first two objectives. With one objective, in the order of the trials."""
     kinds: list[tuple[str, str, str, list[TrialReport]]] = [
         ("over a budget", "square", "other", [trial for trial in report.trials if trial.state == "over"]),
@@ -435,12 +437,12 @@ def study(report: StudyReport) -> Scatter:
     y = Scale([trial.values[0] for trial in shown], log=False)
     directions = zip(report.units, report.maximised, strict=True)
     units = [f"{unit}, {'more' if more else 'less'} is better" for unit, more in directions]
-    return Scatter(
+    return Points(
         title="Study",
         alt=f"Points: {report}.",
         legend=[(f"{colour} {shape}", name) for name, shape, colour, trials in kinds if trials],
         dots=[
-            Dot(
+            Spot(
                 colour=colour,
                 shape=shape,
                 x=x.place(trial.number if alone else trial.values[1]),
