@@ -315,7 +315,9 @@ class Accelerator:
             [
                 RunPass(
                     tokens=launch.tiles * group.program.token_lanes,
+                    tiles=launch.tiles,
                     position=launch.position,
+                    variant=launch.variant,
                     cycles=status.cycles,
                 )
                 for launch, status in zip(launches, statuses, strict=True)

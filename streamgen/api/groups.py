@@ -19,7 +19,7 @@ from streamgen.observe.estimate import PassEstimate
 from streamgen.observe.profile import PassProfile
 from streamgen.observe.report import Notes
 from streamgen.observe.timing import predicted_pass
-from streamgen.observe.view import GroupView, RunPass, group_view
+from streamgen.observe.view import GroupView, RunPass, group_view, shown
 from streamgen.runtime.execution import Launch
 
 
@@ -91,13 +91,19 @@ class Group:
         """Data of the group for a page. measured: passes of the last profile. runs: passes of the last run.
         passes: tiles, position and variant of the passes to predict."""
         names = self.phase_names(manifest.top)
+        own = [profile for profile in measured if profile.design == manifest.top]
+        expected = [
+            (run, self._timed(manifest, names, run.tiles, run.position, run.variant))
+            for run in ([] if own else shown(runs))
+        ]
         return group_view(
             self.graph,
             manifest,
             names,
             self.notes,
-            measured=[profile for profile in measured if profile.design == manifest.top],
+            measured=own,
             runs=runs,
+            expected=expected,
             predicted=[self._timed(manifest, names, *arguments) for arguments in passes],
         )
 

@@ -295,7 +295,18 @@ class LanguageModel(Accelerator):
 
     def _runs(self) -> Sequence[Sequence[RunPass]]:
         passes = [] if self._device is None else self._device.passes
-        return [[RunPass(tokens=run.tokens, position=run.position, cycles=run.cycles) for run in passes]]
+        return [
+            [
+                RunPass(
+                    tokens=run.tokens,
+                    tiles=run.tokens,
+                    position=run.position,
+                    variant=run.variant,
+                    cycles=run.cycles,
+                )
+                for run in passes
+            ]
+        ]
 
     def _passes(self, group: Group) -> Sequence[tuple[int, int, str | None]]:
         """A token in the middle of the context, and the largest pass at its beginning."""

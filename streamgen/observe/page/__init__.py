@@ -51,7 +51,6 @@ def page(report: Report, views: Sequence[GroupView]) -> str:
         result=result(report, views),
         study=None if report.study is None else charts.study(report.study),
         digits=figure,
-        title_of=charts.title_of,
         roles=COLOURS,
         style=Markup(_file("page.css")),
         script=Markup(script),
@@ -66,7 +65,7 @@ class _Section:
     def __init__(self, number: int, report: GroupReport, view: GroupView, clock_mhz: float) -> None:
         self.id = f"g{number}"
         self.report, self.view = report, view
-        self.passes = passes_of(view)
+        self.titles, self.passes = zip(*passes_of(view), strict=True)
         self.tiles = tiles(view, clock_mhz)
         drawings = [picture(view.graph, prefix=f"{self.id}s")]
         whole = picture(view.graph, prefix=f"{self.id}f", full=True)

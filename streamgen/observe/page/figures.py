@@ -2,16 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from streamgen.base.wording import counted
-from streamgen.observe.page.charts import Pass
+from streamgen.observe.page.charts import Pass, title_of
 from streamgen.observe.profile import PassProfile
 from streamgen.observe.report import Report
-from streamgen.observe.view import GroupView, RunPass
-
-MOST_MEASURED = 4  # passes with charts of their own
-Ran = TypeVar("Ran", bound=PassProfile | RunPass)
+from streamgen.observe.view import GroupView, RunPass, by_tokens, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +46,14 @@ def result(report: Report, views: Sequence[GroupView]) -> str:
     )
 
 
-def passes_of(view: GroupView) -> list[Pass]:
-    """The passes that have charts: the first and the last measured pass of each number of tokens, then the
-    predicted ones."""
-    measured = [
-        same[place] for same in _by_tokens(view.measured) for place in dict.fromkeys((0, len(same) - 1))
-    ]
-    return [*measured[:MOST_MEASURED], *view.predicted]
+def passes_of(view: GroupView) -> list[tuple[str, Pass]]:
+    """The passes that have charts, each with its title: passes of the last run, then predicted ones."""
+    passes: list[tuple[str, Pass]] = [(title_of(timed), timed) for timed in shown(view.measured)]
+    for run, expected in view.expected:
+        tokens = counted(run.tokens, "token")
+        title = f"{tokens} at position {run.position}, measured: {run.cycles:,} cycles; phases are predicted"
+        passes.append((title, expected))
+    return [*passes, *((title_of(timed), timed) for timed in view.predicted)]
 
 
 def tiles(view: GroupView, clock_mhz: float) -> list[Tile]:
@@ -64,10 +61,10 @@ def tiles(view: GroupView, clock_mhz: float) -> list[Tile]:
     ran, passes = _alike(view)
     found = []
     if ran:
-        for same in _by_tokens(passes):
+        for same in by_tokens(passes):
             tokens, cycles = sum(p.tokens for p in same), sum(p.cycles for p in same)
             first, last = same[0].position, same[-1].position
-            where = f"position {first}" if len(same) == 1 else f"positions {first} to {last}"
+            where = f"position {first}" if first == last else f"positions {first} to {last}"
             several = f"{len(same)} passes of " if len(same) > 1 else ""
             title = f"{several}{counted(same[0].tokens, 'token')} at {where}, measured"
             found.append(_tile(title, tokens, cycles, clock_mhz))
@@ -81,14 +78,6 @@ def _alike(view: GroupView) -> tuple[bool, Sequence[PassProfile | RunPass]]:
     """Whether the group has run, and the passes of the last run."""
     passes: Sequence[PassProfile | RunPass] = view.measured or view.runs
     return bool(passes), passes
-
-
-def _by_tokens(passes: Sequence[Ran]) -> list[list[Ran]]:
-    """Passes with the same number of tokens together, in order."""
-    groups: dict[int, list[Ran]] = {}
-    for one in passes:
-        groups.setdefault(one.tokens, []).append(one)
-    return [*groups.values()]
 
 
 def _tile(title: str, tokens: int, cycles: int, clock_mhz: float) -> Tile:

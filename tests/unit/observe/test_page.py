@@ -66,6 +66,9 @@ def _report(name: str = "sums", *, run: bool = True, sums: int = 4) -> Report:
         bytes=4096,
         limit="latency",
     )
+    moved = {0: (4000, 96), 3: (0, 0)}
+    predicted = PassEstimate(group=name, tokens=2, position=0, phases=(phase,), moved=moved)
+    runs = [RunPass(tokens=2, tiles=1, position=0, variant=None, cycles=95)] if run else []
     view = GroupView(
         name=name,
         graph=graph,
@@ -76,11 +79,10 @@ def _report(name: str = "sums", *, run: bool = True, sums: int = 4) -> Report:
         buffers=[Buffer(name=f"x{k}", role="input", channel=k, bytes=128) for k in range(4)],
         rate=44.0,
         multipliers=32,
-        predicted=[
-            PassEstimate(group=name, tokens=2, position=0, phases=(phase,), moved={0: (4000, 96), 3: (0, 0)})
-        ],
+        predicted=[predicted],
         measured=[],
-        runs=[RunPass(tokens=2, position=0, cycles=95)] if run else [],
+        runs=runs,
+        expected=[(ran, predicted) for ran in runs],
     )
     group = GroupReport(
         name=name,
@@ -213,6 +215,9 @@ def test_the_first_line_is_the_result(tmp_path: Path) -> None:
         tiles = [part.text for part in root.xpath("//dl[@class='tiles']/div/dt")]
         assert ("2 tokens at position 0, measured" in tiles) == run
         assert "2 tokens at position 0, predicted" in tiles
+        options = root.xpath("//select[@data-choice='g0-phases']/option/text()")
+        measured = "2 tokens at position 0, measured: 95 cycles; phases are predicted"
+        assert (options[:1] == [measured]) == run
         passes = root.xpath("//table[.//th='pass']/tbody/tr")
         assert [row.text_content() for row in passes] == (["102950.3"] if run else [])
 
