@@ -1,138 +1,37 @@
 """Accelerators: designs with their golden models, which can be written, run and inspected."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from streamgen.api.arguments import Arguments
-from streamgen.artifact.manifest import Buffer, Manifest, MemoryTiming, StatusBlock
-from streamgen.artifact.phase_table import PhaseTable
+from streamgen.api.groups import Group
+from streamgen.artifact.manifest import Buffer, Manifest, StatusBlock
 from streamgen.artifact.written import CHAIN_FILE, MANIFEST, WRITTEN, sealed
 from streamgen.base.errors import GraphError
 from streamgen.base.folders import folder_of, new_folder, require_place
 from streamgen.base.progress import Progress
 from streamgen.base.turns import Turn, in_turn
-from streamgen.compiler.emit import Design
-from streamgen.compiler.explore import phase_cycles, predict
-from streamgen.compiler.explore.bound import pass_cycles
 from streamgen.compiler.plan.record import DesignPlan
-from streamgen.model import golden
-from streamgen.model.graph import Graph, Program
+from streamgen.model.graph import Graph
 from streamgen.model.graph.storage import save_program
 from streamgen.model.nests import Interface, write_interface
 from streamgen.observe.debugging import Debugging
-from streamgen.observe.estimate import PassEstimate
 from streamgen.observe.probe import ProbeReport
-from streamgen.observe.profile import PassProfile, Profile
-from streamgen.observe.report import Notes, PassTiming, Report
+from streamgen.observe.profile import PassProfile, Profile, Profiler
+from streamgen.observe.report import PassTiming, Report
 from streamgen.observe.summary import group_report, hardware_line, interface_line, intermediate_memory
 from streamgen.observe.timeline import write_trace
-from streamgen.observe.timing import predicted_pass
-from streamgen.observe.view import GroupView, group_view
+from streamgen.observe.view import RunPass
 from streamgen.observe.waves import Waves
 from streamgen.package import package
 from streamgen.runtime.arrays import require_count, require_seconds
 from streamgen.runtime.chain import Chain, ChainExecution
 from streamgen.runtime.execution import Compute, Launch, OpenDevice
 from streamgen.runtime.memory import MemoryModel
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """A group: one of the designs of an accelerator, which run one after the other. source: returns the
-    program; called on first use. design: None if the design is already written."""
-
-    source: Callable[[], Program]
-    notes: Notes
-    design: Design | None = None
-
-    @cached_property
-    def program(self) -> Program:
-        """The graph of every run."""
-        return self.source()
-
-    @property
-    def graph(self) -> Graph:
-        """The finished graph of the largest run."""
-        return self.program.graph
-
-    def write(self, folder: Path) -> None:
-        """Write the design and its notes into an existing folder."""
-        assert self.design is not None
-        self.design.write(folder)
-        self.notes.write(folder)
-
-    def golden(self, arrays: Mapping[str, np.ndarray], tiles: int) -> Mapping[str, np.ndarray]:
-        """Outputs by name of a run of `tiles` token tiles, computed in numpy."""
-        outputs, _ = golden.run(self.program.at(tiles), arrays)
-        return outputs
-
-    def predict(self, manifest: Manifest, tiles: int, position: int = 0, variant: str | None = None) -> int:
-        """Predicted cycles of a pass of `tiles` token tiles. manifest: manifest of the design."""
-        return predict(*self._pass(manifest, tiles, position, variant))
-
-    def bound(self, memory: MemoryTiming, launch: Launch) -> float:
-        """Fewest cycles that memory and multipliers need for a run."""
-        graph = self.program.at(launch.tiles, launch.position, launch.variant)
-        return pass_cycles(graph, Fraction(memory.beats, memory.cycles))
-
-    def known_bound(self, memory: MemoryTiming, launch: Launch) -> float:
-        """`bound`, or 0 if the program has not been read from its folder yet."""
-        return self.bound(memory, launch) if self.at_hand else 0
-
-    @property
-    def at_hand(self) -> bool:
-        """Whether the program is in memory."""
-        return self.design is not None or "program" in vars(self)
-
-    def view(
-        self,
-        manifest: Manifest,
-        measured: Sequence[PassProfile],
-        passes: Sequence[tuple[int, int, str | None]],
-    ) -> GroupView:
-        """Data of the group for a page. measured: passes of the last profile. passes: tiles, position and
-        variant of the passes to predict."""
-        phases = self.graph.phases
-        units = self.notes.units
-        names = units if len(units) == phases else tuple(f"phase {k}" for k in range(phases))
-        return group_view(
-            self.graph,
-            manifest,
-            names,
-            self.notes,
-            measured=[profile for profile in measured if profile.design == manifest.top],
-            predicted=[self._timed(manifest, names, *arguments) for arguments in passes],
-        )
-
-    def _timed(
-        self, manifest: Manifest, names: Sequence[str], tiles: int, position: int, variant: str | None
-    ) -> PassEstimate:
-        run = self._pass(manifest, tiles, position, variant)
-        return predicted_pass(
-            manifest.top,
-            names,
-            run[0],
-            phase_cycles(*run),
-            manifest.memory,
-            tokens=tiles * self.program.token_lanes,
-            position=position,
-        )
-
-    def _pass(
-        self, manifest: Manifest, tiles: int, position: int, variant: str | None
-    ) -> tuple[Graph, PhaseTable, MemoryTiming, int]:
-        """The arguments of a prediction of a pass."""
-        programs = {None: manifest.program} | {variant.name: variant.program for variant in manifest.variants}
-        control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
-        return self.program.at(tiles, position, variant), programs[variant], manifest.memory, control
 
 
 class Accelerator:
@@ -165,6 +64,7 @@ class Accelerator:
         self._memory: MemoryModel | None = None
         self._card: OpenDevice | None = None
         self._statuses: list[tuple[StatusBlock, ...]] = [() for _ in self.groups]
+        self._launches: list[tuple[Launch, ...]] = [() for _ in self.groups]
         self._profiled: tuple[PassProfile, ...] = ()
         self.probed: ProbeReport | None = None
         """The report of the probes of the last call of `run`; None without probes."""
@@ -253,6 +153,7 @@ class Accelerator:
         waves: Waves | None = None,
         progress: Progress | None = None,
         device: OpenDevice | None = None,
+        trace: str | Path | None = None,
     ) -> Any:
         """Run the written Verilog with the written weights, in a cycle-accurate simulation or on a card.
 
@@ -264,15 +165,22 @@ class Accelerator:
         with the golden model; `probed` holds the result. waves: window of cycles whose waves are written to a
         file. progress: called with each long step; by default steps go to standard error if it is a terminal.
         device: a card of `streamgen.runtime.on_board` instead of the simulator. The card stays open and keeps
-        its weights.
+        its weights. trace: file for the timeline of the run, as `profile` writes it.
 
         Raises TypeError and ValueError for wrong inputs, MissingToolError without a C++ compiler or XRT,
         DeviceError and DeviceTimeoutError if the run fails, and ProbeError if a token differs. The next run
-        starts from a reset.
+        starts from a reset. Raises OSError before the run if the folder of the trace is missing.
         """
         require_seconds("timeout", timeout)
-        debugging = Debugging(self.manifests, probe=probe, waves=waves, progress=progress, device=device)
-        return self._run(inputs, memory, timeout, debugging)
+        place = None if trace is None else require_place(trace)
+        profiler = None if place is None else Profiler()
+        given: Any = {"profiler": profiler, "progress": progress, "device": device}
+        result = self._run(
+            inputs, memory, timeout, Debugging(self.manifests, probe=probe, waves=waves, **given)
+        )
+        if profiler is not None:
+            self._measured(profiler, place)
+        return result
 
     def profile(
         self,
@@ -290,13 +198,9 @@ class Accelerator:
         """
         require_seconds("timeout", timeout)
         place = None if trace is None else require_place(trace)
-        debugging = Debugging(self.manifests, profile=True, progress=progress)
-        self._run(inputs, memory, timeout, debugging)
-        measured = Profile(name=self._name, clock_mhz=self.manifests[0].clock_mhz, passes=debugging.passes)
-        self._profiled = measured.passes
-        if place is not None:
-            write_trace(measured, place)
-        return measured
+        profiler = Profiler()
+        self._run(inputs, memory, timeout, Debugging(self.manifests, profiler=profiler, progress=progress))
+        return self._measured(profiler, place)
 
     def random_inputs(self, tokens: int, seed: int) -> list[Any]:
         """Random arguments of `run` for `tokens` tokens (`Arguments.random`)."""
@@ -363,6 +267,7 @@ class Accelerator:
             self._execution.close()
         self._execution = None
         self._statuses = [() for _ in self.groups]
+        self._launches = [() for _ in self.groups]
 
     @in_turn
     def check_weights(self) -> None:
@@ -390,15 +295,39 @@ class Accelerator:
         computes: list[Compute] = [group.golden for group in self.groups]
         return self.arguments.through(partial(self._running().evaluate, computes), inputs)
 
+    def _measured(self, profiler: Profiler, trace: Path | None) -> Profile:
+        """The profile of the runs so far, which the next page shows. trace: file for its timeline."""
+        measured = profiler.result(self._name, self.manifests[0].clock_mhz)
+        self._profiled = measured.passes
+        if trace is not None:
+            write_trace(measured, trace)
+        return measured
+
     def _page(self, report: Report) -> str:
         """The report as an HTML page."""
         from streamgen.observe.page import page  # most reports are tables
 
         views = [
-            group.view(manifest, self._profiled, self._passes(group))
-            for group, manifest in zip(self.groups, self.manifests, strict=True)
+            group.view(manifest, self._profiled, runs, self._passes(group))
+            for group, manifest, runs in zip(self.groups, self.manifests, self._runs(), strict=True)
         ]
         return page(report, views)
+
+    def _runs(self) -> Sequence[Sequence[RunPass]]:
+        """The passes of the last run, by group."""
+        return [
+            [
+                RunPass(
+                    tokens=launch.tiles * group.program.token_lanes,
+                    tiles=launch.tiles,
+                    position=launch.position,
+                    variant=launch.variant,
+                    cycles=status.cycles,
+                )
+                for launch, status in zip(launches, statuses, strict=True)
+            ]
+            for group, launches, statuses in zip(self.groups, self._launches, self._statuses, strict=True)
+        ]
 
     def _passes(self, group: Group) -> Sequence[tuple[int, int, str | None]]:
         """Tiles, position and variant of the passes that a page predicts: the smallest and the largest."""
@@ -408,11 +337,12 @@ class Accelerator:
         """The passes of a report whose bounds are known."""
         return ()
 
-    def _prepared(self, memory: MemoryModel | None, debugging: Debugging) -> ChainExecution:
-        """The written groups with observers attached. Their devices open in the first run."""
+    def _prepared(self, memory: MemoryModel | None, debugging: Debugging, *, kept: bool) -> ChainExecution:
+        """The written groups with observers attached. Their devices open in the first run. kept: whether they
+        stay open for later runs."""
         opener = debugging.opener(memory)
         self._profiled, self.probed = (), None
-        if debugging.needed:
+        if not kept:
             execution = ChainExecution(self.written, changed_files=self._changed_files)
         else:
             if (memory, debugging.device) != (self._memory, self._card):
@@ -423,7 +353,7 @@ class Accelerator:
         for group, running in zip(self.groups, execution.groups, strict=True):
             running.least_cycles = partial(group.known_bound, running.manifest.memory)
             running.observer = debugging.observer(
-                partial(getattr, group, "program"), group.notes.units, running
+                partial(getattr, group, "program"), group.phase_names, running
             )
         return execution
 
@@ -431,13 +361,14 @@ class Accelerator:
     def _watched(self, memory: MemoryModel | None, debugging: Debugging) -> Iterator[ChainExecution]:
         """Yield the written groups for one run. After the run, check the probes, keep the counters of the
         hardware, and close a simulator that was built only for this run."""
-        execution = self._prepared(memory, debugging)
+        execution = self._prepared(memory, debugging, kept=not debugging.needed)
         try:
             yield execution
             debugging.check()
         finally:
             self.probed = debugging.report
             self._statuses = [tuple(group.statuses) for group in execution.groups]
+            self._launches = [tuple(group.launches) for group in execution.groups]
             if debugging.needed:
                 execution.close()
 

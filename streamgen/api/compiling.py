@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from streamgen.api.accelerator import Accelerator, Group
+from streamgen.api.accelerator import Accelerator
+from streamgen.api.groups import Group
 from streamgen.api.language_model import GRAPH, LanguageModel
 from streamgen.artifact.written import CHAIN_FILE, WrittenFolder
 from streamgen.base.collector import collector_at_rest

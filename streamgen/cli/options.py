@@ -214,6 +214,14 @@ def card_options(command: Any) -> Any:
     )(command)  # fmt: skip
 
 
+def trace_option(command: Any) -> Any:
+    """Add --trace to a command that simulates."""
+    return click.option(
+        "--trace", type=click.Path(path_type=Path), metavar="FILE",
+        help="Write a timeline of the simulation, which https://ui.perfetto.dev shows.",
+    )(command)  # fmt: skip
+
+
 def device_of(xclbin: Path | None, index: int, *, simulated: bool) -> Any:
     """A function that opens the card with a linked design; None if there is no `xclbin`.
 

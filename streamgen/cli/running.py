@@ -20,6 +20,7 @@ from streamgen.cli.options import (
     check_weights_option,
     device_of,
     require_used,
+    trace_option,
 )
 
 
@@ -81,6 +82,7 @@ from streamgen.cli.options import (
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report of the run as a page."
 )
+@trace_option
 @check_weights_option
 @card_options
 @source_options
@@ -102,6 +104,7 @@ def simulate(
     timeout: float,
     report: bool,
     html: Path | None,
+    trace: Path | None,
     check_weights: bool,
     xclbin: Path | None,
     device: int,
@@ -114,6 +117,7 @@ def simulate(
       streamgen simulate mlp --tokens 4
       streamgen simulate mlp -i x.npy -o y.npy
       streamgen simulate mlp --waves 100:400
+      streamgen simulate mlp --trace run.json --html run.html
       streamgen simulate mlp --xclbin mlp.xclbin
     """
     from streamgen.observe.waves import Waves
@@ -126,13 +130,16 @@ def simulate(
         unused |= dict.fromkeys(("waves_file", "waves_run"), "without --waves FIRST:LAST")
     if xclbin is None:
         unused |= {"device": "without --xclbin FILE"}
+    else:
+        unused |= {"trace": "with --xclbin; only a simulation has a timeline"}
     require_used(unused)
-    if check_weights and (probe or edges or waves is not None):
+    if check_weights and (probe or edges or waves is not None or trace is not None):
         raise click.UsageError(
-            "--check-weights cannot be combined with probes or waves, which close their device"
+            "--check-weights cannot be combined with probes, waves or a trace, which close their device"
         )
-    if html is not None:
-        require_place(html)
+    for place in (html, trace):
+        if place is not None:
+            require_place(place)
     for file in (*outputs, *([waves_file] if waves else [])):
         if not file.absolute().parent.is_dir():
             raise click.UsageError(f"{file}: there is no folder {file.parent}")
@@ -162,6 +169,7 @@ def simulate(
             waves=window,
             progress=progress,
             device=card,
+            trace=trace,
         )
         results = accelerator.arguments.named_results(result)
         if check_weights:
@@ -184,6 +192,8 @@ def simulate(
         click.echo(accelerator.probed)
     if window is not None:
         click.echo(f"cycles {window.first} to {window.last} of run {window.run} -> {window.path}")
+    if trace is not None:
+        click.echo(f"timeline -> {trace}; https://ui.perfetto.dev shows it")
     if report:
         click.echo(summary.text())
     if html is not None:

@@ -166,16 +166,17 @@ class Opened:
         """Write the accelerator to a new folder."""
         self._accelerator.write(folder)
 
-    def chosen(self, card: OpenDevice | None, progress: Progress) -> Iterator[int]:
-        """Yield the ids that continue the prompt. card: opens a card; by default the simulator runs."""
+    def chosen(self, card: OpenDevice | None, progress: Progress, *, profiled: bool = False) -> Iterator[int]:
+        """Yield the ids that continue the prompt. card: opens a card; by default the simulator runs.
+        profiled: measure the passes of the simulator (`write_trace`)."""
         new = self.asked.new_tokens
         if isinstance(self.model, GoldenModel):
             return _told(self.golden(), new, progress)
         model = self.model
         progress("building the simulator" if card is None else "loading the card")
-        texts = self._texts = model.device(device=card, progress=progress)
+        texts = self._texts = model.device(device=card, progress=progress, profiled=profiled)
         texts.open()
-        ids = map(int, model.generate(self.ids, new, device=card, **self.asked.choice))
+        ids = texts.session().generate(self.ids, new, sampler=self._sampler, stop=self.tokenizer.ends)
         if card is not None or not new:
             return _told(ids, new, progress)
         progress("predicting the cycles of the text")
@@ -185,16 +186,19 @@ class Opened:
             self.forecast = f"the duration of the simulation is unknown: {error}"
             return _told(ids, new, progress)
         simulated = _Simulated(texts, new, cycles, progress)
-        model.device(progress=simulated)
+        model.device(progress=simulated, profiled=profiled)
         self.forecast = simulated.forecast
         return simulated.told(ids)
 
     def golden(self) -> Iterator[int]:
         """The ids that the golden model writes."""
         model = self.model if isinstance(self.model, GoldenModel) else self.model.golden
-        choice = self.asked.choice
-        sampler = Sampler(**choice) if choice["temperature"] else None
-        return model.generate(self.ids, self.asked.new_tokens, sampler=sampler, stop=self.tokenizer.ends)
+        new, ends = self.asked.new_tokens, self.tokenizer.ends
+        return model.generate(self.ids, new, sampler=self._sampler, stop=ends)
+
+    def write_trace(self, path: Path) -> None:
+        """Write the timeline of the passes that were profiled."""
+        self._accelerator.measured(path)
 
     @property
     def costs(self) -> "list[TextCost]":
@@ -206,6 +210,12 @@ class Opened:
     def check_weights(self) -> None:
         """`Accelerator.check_weights`."""
         self._accelerator.check_weights()
+
+    @property
+    def _sampler(self) -> Sampler | None:
+        """A new sampler with the seed of the request; None to take the likeliest ids."""
+        choice = self.asked.choice
+        return Sampler(**choice) if choice["temperature"] else None
 
     @property
     def _accelerator(self) -> LanguageModel:

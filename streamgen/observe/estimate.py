@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.table import Table
 
@@ -36,12 +36,14 @@ class PhaseEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class PassEstimate:
-    """A pass of `tokens` tokens from `position` on, through one group."""
+    """A pass of `tokens` tokens from `position` on, through one group. moved: (bytes read, bytes written) by
+    channel, without the phase table and the status block."""
 
     group: str
     tokens: int
     position: int
     phases: tuple[PhaseEstimate, ...]
+    moved: Mapping[int, tuple[int, int]] = field(hash=False)
 
     @property
     def cycles(self) -> int:

@@ -15,9 +15,10 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from operator import attrgetter
+from pathlib import Path
 
 import numpy as np
 from rich.table import Table
@@ -29,11 +30,12 @@ from streamgen.base.tables import rendered, table, width_of
 from streamgen.base.wording import counted
 from streamgen.compiler.emit.images import weights_name
 from streamgen.compiler.explore.bound import phases
-from streamgen.contract import memory_ports, traffic
 from streamgen.model.graph import Graph, Program
 from streamgen.observe.alike import named, rows, spread
-from streamgen.runtime.device import Device
-from streamgen.runtime.execution import Execution, Launch, Observer
+from streamgen.observe.channels import tensor_traffic
+from streamgen.runtime.device import Device, HostCall
+from streamgen.runtime.execution import Execution, Launch, Observer, OpenDevice
+from streamgen.runtime.observed import Windows
 from streamgen.runtime.simulator import SimulatedDevice
 
 _NAMES, _SHARE = 34, 9  # characters of a kernel's name, and of its shares of a phase
@@ -79,17 +81,6 @@ class KernelProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepProfile:
-    """One walk of a phase. phase: index of the phase. busy, stalled: cycles of each node, in the order of the
-    kernels."""
-
-    phase: int
-    cycles: int
-    busy: tuple[int, ...]
-    stalled: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class StreamProfile:
     """Bytes that a node reads from a memory buffer or writes to it.
 
@@ -110,8 +101,11 @@ class StreamProfile:
 class PassProfile:
     """A pass of `tokens` tokens from `position` on, through one design.
 
-    steps: walks of the phases in order. moved: (bytes read, bytes written) by channel, as the simulated
-    memory counts them.
+    moved: (bytes read, bytes written) by channel, as the simulated memory counts them. begun, ended: cycles
+    of the card at the start of the run and at its end, as the host sees it. sections: index of the phase of
+    each step in order; a step is a walk of a phase. fifos: name and depth of each FIFO. windows: the pass in
+    windows, with nodes in the order of `kernels`, ports in the order of `moved` and FIFOs in the order of
+    `fifos`; not in JSON.
     """
 
     design: str
@@ -121,8 +115,12 @@ class PassProfile:
     phases: tuple[PhaseProfile, ...]
     kernels: tuple[KernelProfile, ...]
     streams: tuple[StreamProfile, ...]
-    steps: tuple[StepProfile, ...]
     moved: dict[int, tuple[int, int]]
+    begun: int
+    ended: int
+    sections: tuple[int, ...]
+    fifos: tuple[tuple[str, int], ...]
+    windows: Windows = field(repr=False, compare=False)
 
     @property
     def bound(self) -> float:
@@ -205,11 +203,12 @@ class PassProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """The profiled passes of a run. `str()` gives tables."""
+    """The profiled passes of a run. `str()` gives tables. calls: accesses of the host to buffers."""
 
     name: str
     clock_mhz: float
     passes: tuple[PassProfile, ...]
+    calls: tuple[HostCall, ...] = ()
 
     def __str__(self) -> str:
         return self.text()
@@ -225,15 +224,30 @@ class Profile:
             yield from profile.lines(width, full)
 
     def to_json(self) -> str:
-        """All values as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+        """All values as JSON, without the windows of the passes."""
+        value = dataclasses.asdict(self)
+        for pass_values in value["passes"]:
+            del pass_values["windows"]
+        return json.dumps(value, indent=1) + "\n"
 
 
 class Profiler:
-    """Profiles all runs of one call. The result is in `passes`."""
+    """Profiles the runs on devices that `opened` opens. The results are in `passes` and `calls`."""
 
     def __init__(self) -> None:
         self.passes: list[PassProfile] = []
+        self.calls: list[HostCall] = []
+
+    def opened(self, opener: OpenDevice, folder: Path, manifest: Manifest) -> Device:
+        """Open a simulated device, and keep the accesses of the host to its buffers."""
+        device = opener(folder, manifest)
+        assert isinstance(device, SimulatedDevice)
+        device.calls = self.calls
+        return device
+
+    def result(self, name: str, clock_mhz: float) -> Profile:
+        """All passes so far."""
+        return Profile(name=name, clock_mhz=clock_mhz, passes=tuple(self.passes), calls=tuple(self.calls))
 
     def observer(self, program: Program, names: Sequence[str], execution: Execution) -> Observer:
         """An observer of the runs of a design on a simulator that counts at its streams. names: names of the
@@ -317,15 +331,12 @@ def _profile(
             for k, node in enumerate(graph.nodes)
         ),
         streams=tuple(_streams(graph, manifest, table, total * float(rate) * BEAT_BYTES)),
-        steps=tuple(
-            StepProfile(
-                phase=phase, cycles=int(took), busy=tuple(map(int, moves)), stalled=tuple(map(int, waits))
-            )
-            for phase, took, moves, waits in zip(
-                steps, counts.cycles, counts.busy, counts.stalled, strict=True
-            )
-        ),
         moved=moved,
+        begun=device.starts[-1],
+        ended=device.time,
+        sections=tuple(steps),
+        fifos=tuple((edge.name, edge.depth or 1) for edge in graph.edges),
+        windows=counts.windows,
     )
 
 
@@ -335,16 +346,11 @@ def _moved(before: tuple[int, int], after: tuple[int, int]) -> tuple[int, int]:
 
 def _streams(graph: Graph, manifest: Manifest, program: PhaseTable, limit: float) -> Iterator[StreamProfile]:
     """program: phase table of the pass. limit: bytes that a channel can move during the pass."""
-    walks = [times for section, times in graph.walked() for _ in section]
     by_stream: dict[tuple[str, str, int, str], list[int]] = {}
-    for tensor in graph.tensors:
-        node = graph.node(tensor.node)
+    for tensor, way, counts in tensor_traffic(graph):
         buffer = weights_name(tensor.channel) if tensor.role == "constant" else tensor.place
-        way = memory_ports(node.params)[tensor.port]
-        counts = by_stream.setdefault((node.name, buffer, tensor.channel, way), [0] * graph.phases)
-        for phase, bounds in enumerate(node.bounds):
-            if bounds is not None and tensor.phase in (None, phase):
-                counts[phase] += walks[phase] * traffic(node.params, bounds)[tensor.port] * BEAT_BYTES
+        key = tensor.node, buffer, tensor.channel, way
+        by_stream[key] = [a + b for a, b in zip(by_stream.get(key, [0] * graph.phases), counts, strict=True)]
     for key, parts in by_stream.items():
         yield _stream(*key, sum(parts), tuple(parts), limit)
     control = next(info.channel for info in manifest.buffers if info.role == "table")

@@ -9,6 +9,7 @@ from streamgen.compiler.explore.bound import phases
 from streamgen.contract import memory_ports, moves, multipliers
 from streamgen.fifo.clocks import Clocks, clocks_of
 from streamgen.model.graph import Graph
+from streamgen.observe.channels import moved_bytes
 from streamgen.observe.estimate import PassEstimate, PhaseEstimate
 
 WAITS = 0.5  # of a phase, below which neither memory nor products nor one operation accounts for it
@@ -52,6 +53,7 @@ def predicted_pass(
                 zip(names, phases(graph), cycles, strict=True)
             )
         ),
+        moved=moved_bytes(graph),
     )
 
 

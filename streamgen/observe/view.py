@@ -6,6 +6,7 @@ made only for a page, and is not part of the report.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from streamgen.artifact.manifest import Buffer, Manifest
 from streamgen.artifact.packing import BEAT_BYTES
@@ -19,12 +20,25 @@ from streamgen.platform.boards import Board
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunPass:
+    """A pass of the last run, of `tokens` tokens in `tiles` tiles from `position` on. variant: variant of the
+    program; None for the program itself."""
+
+    tokens: int
+    tiles: int
+    position: int
+    variant: str | None
+    cycles: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupView:
     """One accelerator.
 
     graph: graph of the largest run. slrs: SLR of each node. resources: resources of each node and the FIFOs
     before it. rate: bytes per cycle of a memory channel. predicted: passes that did not run. measured: passes
-    of the last profile.
+    of the last profile. runs: passes of the last run. expected: some of them with a prediction of the same
+    pass, if they are not measured by phase.
     """
 
     name: str
@@ -38,6 +52,27 @@ class GroupView:
     multipliers: int
     predicted: Sequence[PassEstimate]
     measured: Sequence[PassProfile]
+    runs: Sequence[RunPass]
+    expected: Sequence[tuple[RunPass, PassEstimate]]
+
+
+Ran = TypeVar("Ran", bound=PassProfile | RunPass)
+MOST_SHOWN = 4  # passes of a run that are shown one by one
+
+
+def by_tokens(passes: Sequence[Ran]) -> list[list[Ran]]:
+    """Passes with the same number of tokens together, in order."""
+    groups: dict[int, list[Ran]] = {}
+    for one in passes:
+        groups.setdefault(one.tokens, []).append(one)
+    return [*groups.values()]
+
+
+def shown(passes: Sequence[Ran]) -> list[Ran]:
+    """The passes that are shown one by one: the first and the last of each number of tokens, up to
+    `MOST_SHOWN`."""
+    ends = [same[place] for same in by_tokens(passes) for place in dict.fromkeys((0, len(same) - 1))]
+    return ends[:MOST_SHOWN]
 
 
 def node_resources(graph: Graph) -> dict[str, Resources]:
@@ -61,6 +96,8 @@ def group_view(
     *,
     predicted: Sequence[PassEstimate],
     measured: Sequence[PassProfile],
+    runs: Sequence[RunPass],
+    expected: Sequence[tuple[RunPass, PassEstimate]],
 ) -> GroupView:
     """The view of one group."""
     memory = manifest.memory
@@ -76,4 +113,6 @@ def group_view(
         multipliers=graph.multipliers,
         predicted=predicted,
         measured=measured,
+        runs=runs,
+        expected=expected,
     )

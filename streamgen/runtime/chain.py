@@ -170,7 +170,7 @@ class ChainExecution:
         Raises the errors of `Execution.run`. The message of a failed run begins with the name of the group.
         """
         for group in self.groups:
-            group.statuses = []
+            group.statuses, group.launches = [], []
 
         def each(parts: Parts) -> Iterator[Mapping[str, np.ndarray]]:
             return through(self.groups, parts, self.chain.outputs, timeout, self._prepare)

@@ -406,7 +406,18 @@ EXPORT bool device_profile_port(Device* device, const char* scope, const char* s
     return device->profile.add(device->context, scope, side, node, tokens);
 }
 
-EXPORT void device_profile_start(Device* device) { device->profile.start(); }
+EXPORT void device_profile_start(Device* device) {
+    for (auto& channel : device->channels)
+        for (auto* beats : {&channel.beats_read, &channel.beats_written}) device->profile.add_counter(beats);
+    device->profile.start();
+}
+
+// The windows of the profile so far: their numbers, in rows of `width`. They stay until the next cycle.
+EXPORT const uint64_t* device_profile_windows(Device* device, uint64_t* numbers, uint64_t* width) {
+    const auto& windows = device->profile.windows();
+    *numbers = windows.size(), *width = device->profile.width();
+    return windows.data();
+}
 
 // End the profile and copy its counts. Returns false if other tokens passed than were announced.
 EXPORT bool device_profile_end(Device* device, uint64_t* cycles, uint64_t* busy, uint64_t* stalled) {

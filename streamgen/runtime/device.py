@@ -16,6 +16,7 @@ same memory in all slots. A kernel of a card can read the output of another kern
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -24,20 +25,37 @@ from streamgen.artifact.manifest import Buffer as BufferInfo
 from streamgen.base.errors import DeviceError, DeviceTimeoutError
 
 
+@dataclass(frozen=True, kw_only=True)
+class HostCall:
+    """An access of the host to a buffer. way: "write" or "read". time: cycles of the card before it."""
+
+    kernel: str
+    buffer: str
+    way: str
+    bytes: int
+    time: int
+
+
 class DeviceBuffer(ABC):
     """A buffer of `size` bytes in the memory of a device. Raises ValueError for an access outside it."""
 
     size: int
+    told: Callable[[str, int], None] | None = None
+    """Called before each access with its direction, "write" or "read", and its number of bytes."""
 
     def write(self, data: bytes, offset: int = 0) -> None:
         """Copy bytes to the device."""
         self._check(len(data), offset)
+        if self.told is not None:
+            self.told("write", len(data))
         self._write(data, offset)
 
     def read(self, size: int | None = None, offset: int = 0) -> bytes:
         """Copy bytes from the device; by default all bytes from `offset` on."""
         size = self.size - offset if size is None else size
         self._check(size, offset)
+        if self.told is not None:
+            self.told("read", size)
         return self._read(size, offset)
 
     @abstractmethod

@@ -51,6 +51,7 @@ def declared(library: ctypes.CDLL, instruments: Instruments) -> ctypes.CDLL:
         ("profile", ctypes.c_bool, (ctypes.c_char_p, ctypes.c_char_p, u64, u64)),
         ("profile_port", ctypes.c_bool, (ctypes.c_char_p, ctypes.c_char_p, u64, number)),
         ("profile_start", None, ()),
+        ("profile_windows", number, (number, number)),
         ("profile_end", ctypes.c_bool, (number, number, number)),
         *(traced if instruments.waves else ()),
     ):

@@ -92,6 +92,8 @@ class Execution:
         """The least number of cycles of a run, for its progress; 0 if this number is not known."""
         self.statuses: list[StatusBlock] = []
         """The status blocks of the last call of `run`, one for each run of the hardware."""
+        self.launches: list[Launch] = []
+        """The arguments of the runs with these status blocks."""
         self.patience = DEFAULT_TIMEOUT
         """Cycles without any movement after which the hardware ends a run."""
         self._read_manifest()
@@ -252,6 +254,7 @@ class Execution:
                     kind = DeviceTimeoutError if status.error is RunError.TIMEOUT else DeviceError
                     raise kind(explain(self.manifest, status))
                 self.statuses.append(status)
+                self.launches.append(flight.launch)
         except BaseException:
             self.give_up()
             raise

@@ -29,11 +29,31 @@ class Watched:
 @dataclass(frozen=True, kw_only=True)
 class Profiled:
     """Cycles of a run, as arrays of uint64. cycles: cycles of each step, [steps]. busy, stalled: cycles of
-    each step in which each node was busy or stalled, [steps, nodes]."""
+    each step in which each node was busy or stalled, [steps, nodes]. windows: the run in windows."""
 
     cycles: np.ndarray
     busy: np.ndarray
     stalled: np.ndarray
+    windows: "Windows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """A run as a sequence of windows, each within one step, as arrays of uint64 with a row for each window.
+
+    steps: its step, [windows]. cycles: its length, [windows]. busy, stalled: cycles in which each node was
+    busy or stalled, [windows, nodes]. beats: beats that each memory port read and wrote while the hardware
+    counted cycles, so without the status block, [windows, ports, 2].
+    levels: most tokens that each FIFO held, [windows, FIFOs]. The windows of a run have one length, except at
+    the end of a step. A run has up to 512 windows; more only if it has many short steps.
+    """
+
+    steps: np.ndarray
+    cycles: np.ndarray
+    busy: np.ndarray
+    stalled: np.ndarray
+    beats: np.ndarray
+    levels: np.ndarray
 
 
 class Observed:
@@ -88,9 +108,27 @@ class Observed:
         nodes, tokens = self._profile
         steps = len(tokens[0])
         cycles, busy, stalled = (np.zeros(shape, np.uint64) for shape in (steps, *[(steps, nodes)] * 2))
+        windows = self._windows(nodes, len(tokens) // 2)
         if not self._core.do("profile_end", *map(_numbers, (cycles, busy, stalled))):
             raise DeviceError("the tokens that passed are not those of the graph")
-        return Profiled(cycles=cycles, busy=busy, stalled=stalled)
+        return Profiled(cycles=cycles, busy=busy, stalled=stalled, windows=windows)
+
+    def _windows(self, nodes: int, fifos: int) -> Windows:
+        count, width = ctypes.c_uint64(), ctypes.c_uint64()
+        first = self._core.do("profile_windows", count, width)
+        shape = count.value // width.value, width.value
+        rows = np.ctypeslib.as_array(first, shape).copy() if count.value else np.zeros(shape, np.uint64)
+        step, cycles, busy, stalled, beats, levels = np.split(
+            rows, np.cumsum([1, 1, nodes, nodes, width.value - 2 - 2 * nodes - fifos]), axis=1
+        )
+        return Windows(
+            steps=step[:, 0],
+            cycles=cycles[:, 0],
+            busy=busy,
+            stalled=stalled,
+            beats=beats.reshape(shape[0], -1, 2),
+            levels=levels,
+        )
 
     def _scope(self, instance: str) -> bytes:
         return f"{self._top}.{instance}".encode()

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from streamgen.base.progress import Progress, terminal_progress
 from streamgen.runtime.background import BackgroundBuild
 from streamgen.runtime.banks import CardMemory, Region
 from streamgen.runtime.core import Core
-from streamgen.runtime.device import Device, DeviceBuffer
+from streamgen.runtime.device import Device, DeviceBuffer, HostCall
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.memory import Fault, MemoryModel
 from streamgen.runtime.observed import Observed, Profiled, Watched
@@ -156,6 +157,8 @@ class SimulatedDevice(Device):
         self._line: deque[int] = deque()  # slots of the run under way and of waiting runs
         self._scalars: defaultdict[int, dict[str, int]] = defaultdict(dict)
         self._moves = 0, 0  # memory beats so far, and the cycle in which this number last changed
+        self.calls: list[HostCall] | None = None
+        """A list to which the accesses of the host to new buffers are added; None: they are not kept."""
         self.starts: list[int] = []
         """The start of each run, in cycles of the card."""
         self._window: tuple[Path, int, int] | None = None
@@ -405,9 +408,15 @@ class SimulatedDevice(Device):
 
     def _reaching(self, info: BufferInfo, region: Region) -> "SimulatedBuffer":
         buffer = self.attach(info.channel, region)
+        if self.calls is not None:
+            buffer.told = partial(self._heard, self.calls, info.name)
         if not self._line:
             self._point(info.name, buffer)
         return buffer
+
+    def _heard(self, calls: list[HostCall], buffer: str, way: str, size: int) -> None:
+        call = HostCall(kernel=self.manifest.top, buffer=buffer, way=way, bytes=size, time=self.time)
+        calls.append(call)
 
     def _set_scalar(self, name: str, value: int, slot: int) -> None:
         self._scalars[slot][name] = value

@@ -201,7 +201,10 @@ class _Engines:
     def _ranked(self) -> list[_Candidate]:
         """All candidates, the best first. Fewer channels and other lanes are candidates with the rows that
         are best with all channels and 16 lanes, and with a few rows more or less."""
-        most = (self._asked.channels or self._board.hbm.channels) // 2 * 2
+        most = self._asked.channels or self._board.hbm.channels
+        if self._asked.multipliers is not None:
+            most = min(most, self._asked.multipliers // MX_GROUP)
+        most -= most % 2
         if not most:
             hardware(self._graph, budget_of(self._config, self._graph))  # raises BudgetError
         rows = (self._asked.n_lanes,) if self._asked.n_lanes else ROWS

@@ -1,7 +1,7 @@
 """The HTML page of a report: one file that opens in any browser without a network.
 
-Plotly draws the charts; its code is in the file. Graphviz has laid out the graph
-(`streamgen.observe.drawing`). A content security policy in the file forbids all other scripts and all
+The charts are HTML and CSS (`charts`), the graph is SVG that Graphviz has laid out
+(`streamgen.observe.drawing`). A content security policy in the file forbids all scripts but its own, and all
 connections. The same report gives the same bytes.
 """
 
@@ -15,14 +15,16 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup
 
-from streamgen.base.extras import needed
 from streamgen.compiler.emit.resources import SHELL
 from streamgen.contract.cost import Resources
 from streamgen.model.graph import kind_of
 from streamgen.observe.alike import gathered, named, spread
-from streamgen.observe.drawing import COLOURS, Picture, picture, svg
+from streamgen.observe.drawing import COLOURS, Box, Picture, picture, svg
 from streamgen.observe.page import charts
-from streamgen.observe.page.charts import Chart, Pass
+from streamgen.observe.page.card import card
+from streamgen.observe.page.figures import passes_of, result, tiles
+from streamgen.observe.page.tracks import timeline
+from streamgen.observe.profile import PassProfile
 from streamgen.observe.report import GroupReport, KernelReport, Report
 from streamgen.observe.study import figure
 from streamgen.observe.view import GroupView
@@ -35,62 +37,75 @@ MOST_BOXES = 400  # of a graph that is also drawn node by node; beyond, members 
 def page(report: Report, views: Sequence[GroupView]) -> str:
     """The page of a report. views: one view for each group. Raises MissingToolError without the extra
     `report`."""
-    with needed("a report as HTML"):
-        from plotly.offline import get_plotlyjs
-    groups = [_Section(number, *both) for number, both in enumerate(zip(report.groups, views, strict=True))]
-    study = {} if report.study is None else {"study-0": charts.study(report.study)}
-    data = {
-        "charts": study | {key: chart for group in groups for key, chart in group.charts.items()},
-        "graphs": {group.id: group.details for group in groups},
-    }
-    scripts = [_file("page.js"), get_plotlyjs()]
+    groups = [
+        _Section(number, *both, report.clock_mhz)
+        for number, both in enumerate(zip(report.groups, views, strict=True))
+    ]
+    script = _file("page.js")
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         _file("page.html")
     )
     return template.render(
         report=report,
         groups=groups,
-        study=study,
+        result=result(report, views),
+        study=None if report.study is None else charts.study(report.study),
         digits=figure,
         roles=COLOURS,
         style=Markup(_file("page.css")),
-        scripts=[Markup(script) for script in scripts],
-        hashes=[_digest(script) for script in scripts],
-        data=_embedded(data),
+        script=Markup(script),
+        digest=_digest(script),
+        data=_embedded({group.id: group.details for group in groups}),
     )
 
 
 class _Section:
-    """The part of the page for one group. charts: charts by the id of their element."""
+    """The part of the page for one group."""
 
-    def __init__(self, number: int, report: GroupReport, view: GroupView) -> None:
+    def __init__(self, number: int, report: GroupReport, view: GroupView, clock_mhz: float) -> None:
         self.id = f"g{number}"
         self.report, self.view = report, view
-        self.passes: list[Pass] = [*view.measured, *view.predicted]
-        self.pass_titles = [charts.title_of(timed) for timed in self.passes]
+        self.titles, self.passes = zip(*passes_of(view), strict=True)
+        self.tiles = tiles(view, clock_mhz)
         drawings = [picture(view.graph, prefix=f"{self.id}s")]
         whole = picture(view.graph, prefix=f"{self.id}f", full=True)
         if len(drawings[0].boxes) < len(whole.boxes) <= MOST_BOXES:
             drawings.append(whole)
-        self.drawings = [Markup(svg(drawn)) for drawn in drawings]  # labels are escaped there
+        self.drawings = [Markup(svg(drawn, down=True)) for drawn in drawings]  # labels are escaped there
         self.details = _details(drawings, report, view)
+        self.items = list(_items(drawings[0]))
         self.boxes, self.nodes = len(drawings[0].boxes), len(view.graph.nodes)
         shell = report.resources.parts.get(SHELL, Resources(lut=0, ff=0))
-        self.charts: dict[str, Chart] = {}
-        self.phases = self._kept("phases", [charts.phases(timed) for timed in self.passes])
-        self.kernels = self._kept("kernels", [charts.kernels(timed) for timed in view.measured])
-        self.roofline = self._kept("roofline", [charts.roofline(view, self.passes)])
-        self.fifos = self._kept("fifos", [charts.fifos(report.fifos)])
-        self.card = self._kept("card", charts.card(view, report.resources.slrs, shell))
-        self.memory = self._kept("memory", [charts.memory(view)])
+        self.kernels = [charts.kernels(timed) for timed in self.passes if isinstance(timed, PassProfile)][:1]
+        self.timeline = next(
+            (
+                timeline(timed, view.rate, clock_mhz)
+                for timed in self.passes
+                if isinstance(timed, PassProfile)
+            ),
+            None,
+        )
+        self.phases = [charts.phases(timed, view.rate) for timed in self.passes]
+        self.works = [charts.works(timed, view.rate) for timed in self.passes]
+        self.roofline = charts.roofline(view, self.passes) if view.multipliers else None
+        self.fifos = charts.fifos(report.fifos)
+        self.card = card(view, report.resources.slrs, shell)
+        self.memory = charts.memory(view)
+        self.bandwidth = charts.bandwidth(view, self.passes[0], clock_mhz)
         self.occupied = any(fifo.greatest is not None for fifo in report.fifos)
         self.kernel_rows = list(_kernel_rows(report.kernels))
-        self.tried = self._kept("tried", [charts.exploration(report.tried)] if report.tried else [])
+        self.tried = charts.exploration(report.tried) if report.tried else None
 
-    def _kept(self, what: str, drawn: Sequence[Chart]) -> list[tuple[str, Chart]]:
-        kept = [(f"{self.id}-{what}-{number}", chart) for number, chart in enumerate(drawn)]
-        self.charts.update(kept)
-        return kept
+
+def _items(drawn: Picture) -> Iterator[tuple[Box, list[tuple[str, str]]]]:
+    """The kernels of a picture in the order of the graph, each with the boxes that it sends to and the labels
+    of the streams."""
+    boxes = {box.id: box for box in drawn.boxes}
+    for box in drawn.boxes:
+        if box.role == "memory":
+            continue
+        ends = [(boxes[wire.target], wire.label) for wire in drawn.wires if wire.source == box.id]
+        yield box, [(end.lines[0], label.replace("\n", ", ")) for end, label in ends]
 
 
 def _kernel_rows(kernels: Sequence[KernelReport]) -> Iterator[list[str]]:

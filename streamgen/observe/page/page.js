@@ -2,42 +2,14 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
 
-  // The library of the charts is read, and a chart drawn, when the first comes into sight: a page opens at once.
-  const load = () => {
-    if (window.Plotly) return;
-    const script = document.createElement("script");
-    script.textContent = document.getElementById("plots").textContent;
-    document.head.append(script);
-  };
-  const draw = (place) => {
-    const chart = data.charts[place.id];
-    if (place.dataset.drawn || place.closest("[hidden]")) return;
-    load();
-    place.dataset.drawn = "yes";
-    const tools = chart.data[0].type === "treemap" ? ["toImage"] : ["toImage", "zoom2d", "pan2d", "resetScale2d"];
-    const options = { responsive: true, displaylogo: false, modeBarButtons: [tools] };
-    Plotly.newPlot(place, chart.data, chart.layout, options);
-  };
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
-  }, { rootMargin: "300px" });
-  for (const place of document.querySelectorAll(".chart")) {
-    place.style.height = `${data.charts[place.id].height}px`;
-  }
-  // The library stands at the end of the page: before that is read, it is not whole.
-  document.addEventListener("DOMContentLoaded", () => {
-    for (const place of document.querySelectorAll(".chart")) seen.observe(place);
-  });
-  window.addEventListener("beforeprint", () => document.querySelectorAll(".chart").forEach(draw));
-
   for (const select of document.querySelectorAll("[data-choice]"))
     select.addEventListener("change", () => {
       document.querySelectorAll(`[data-of="${select.dataset.choice}"]`).forEach((part, number) => {
         part.hidden = String(number) !== select.value;
-        if (!part.hidden) part.querySelectorAll(".chart").forEach(draw);
       });
     });
 
+  const narrow = matchMedia("(max-width: 700px)");
   const element = (name, text, kind) => {
     const made = document.createElement(name);
     if (text !== undefined) made.textContent = text;
@@ -69,7 +41,7 @@
   for (const canvas of document.querySelectorAll("[data-canvas]")) graph(canvas);
 
   function graph(canvas) {
-    const id = canvas.dataset.canvas, details = data.graphs[id];
+    const id = canvas.dataset.canvas, details = data[id];
     const of = (what) => document.querySelector(`[data-${what}="${id}"]`);
     const panel = of("panel"), search = of("search"), count = of("count"), full = of("full");
     const drawings = [...canvas.querySelectorAll(".drawing")];
@@ -100,12 +72,21 @@
       }
       find();
     };
-    // At first text can be read: the beginning of a graph that is too large for that as a whole.
+    // A wide screen shows the whole graph. On a narrow one text can be read, and the graph begins at its top.
     const begin = () => {
-      const [x, y, w, h] = whole(svg), width = canvas.clientWidth || 900, height = canvas.clientHeight || 640;
-      const scale = Math.max(width / w, Math.min(height / h, 1), 0.6);
-      const shown = [width / scale, height / scale];
-      show(scale > width / w || scale > height / h ? [x, y + Math.max(0, (h - shown[1]) / 2), ...shown] : [x, y, w, h]);
+      const [x, y, w, h] = whole(svg), width = canvas.clientWidth;
+      if (!width) return;
+      if (!narrow.matches) {
+        canvas.style.height = `${Math.max(220, h * Math.min(width / w, 1.3, 1600 / h))}px`;
+        return show([x, y, w, h]);
+      }
+      const high = Math.min(h, innerHeight * 0.7), tops = [...svg.querySelectorAll(".box")];
+      canvas.style.height = `${high}px`;
+      show([x, y, w, h]);
+      const top = tops.map((box) => box.getBoundingClientRect()).reduce((a, b) => (b.top < a.top ? b : a));
+      const rect = canvas.getBoundingClientRect(), scale = Math.max(w / rect.width, h / rect.height);
+      const middle = x + w / 2 + (top.left + top.width / 2 - rect.left - rect.width / 2) * scale;
+      show([middle - width / 2, y, width, high]);
     };
     const zoom = (by, px, py) => {
       if (!by) return show(whole(svg));
@@ -129,9 +110,9 @@
     };
 
     canvas.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
-      if (event.ctrlKey || event.metaKey) zoom(event.deltaY < 0 ? 1.15 : 0.87, event.clientX, event.clientY);
-      else pan(event.deltaX + (event.shiftKey ? event.deltaY : 0), event.shiftKey ? 0 : event.deltaY);
+      zoom(event.deltaY < 0 ? 1.15 : 0.87, event.clientX, event.clientY);
     }, { passive: false });
     let held = null, moved = false;
     canvas.addEventListener("pointerdown", (event) => { held = [event.clientX, event.clientY]; moved = false; });
@@ -197,7 +178,11 @@
     function choose(part) {
       svg.querySelectorAll(".chosen, .near").forEach((one) => one.classList.remove("chosen", "near"));
       part.classList.add("chosen");
-      panel.replaceChildren();
+      const close = element("button", "Close", "close");
+      close.type = "button";
+      close.addEventListener("click", () => { panel.hidden = true; canvas.focus(); });
+      panel.replaceChildren(close);
+      panel.hidden = false;
       panel.scrollTop = 0;
       const box = details.boxes[part.id], wire = details.wires[part.id], list = element("dl");
       if (box) {
@@ -251,6 +236,13 @@
       const found = find();
       if (found.length) { const part = found[turn++ % found.length]; choose(part); centre(part); }
     });
+    of("draw").addEventListener("click", (event) => {
+      const shown = of("split").classList.toggle("shown");
+      event.target.textContent = shown ? "Hide the drawing" : "Show the drawing";
+      if (shown) begin();
+    });
+    narrow.addEventListener("change", begin);
+    canvas.closest("section").querySelector(".items").open = narrow.matches;
     if (full) full.addEventListener("change", () => use(full.checked ? 1 : 0));
     use(0);
   }

@@ -11,12 +11,14 @@ import pytest
 
 from streamgen.api.language_model import LanguageModel
 from streamgen.artifact.manifest import Counter
+from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.base.errors import DeviceError
 from streamgen.cli import main
 from streamgen.observe.profile import Profile, Profiler
+from streamgen.observe.timeline import STATES
 from streamgen.runtime.execution import Launch
 from streamgen.runtime.memory import MemoryModel
-from tests.external.browser.perfetto import read_trace
+from tests.external.browser.perfetto import Counters, read_trace
 from tests.shared.decoders import TINY, WORDS, opened_model
 
 # schedule/test_derive.py has the same bits without hardware, in a few seconds
@@ -72,9 +74,15 @@ def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) ->
     """A pass of four tokens, behind which nothing is asked, and one of one token, held against what hardware
     and memory count themselves."""
     memory = MemoryModel(delays=delays, seed=5)
-    found = model.profile(IDS[:5], memory=memory, trace=tmp_path / "trace.json")
     model.close()
-    _require_same(found, read_trace(tmp_path / "trace.json"))
+    found = model.profile(IDS[:5], memory=memory, trace=tmp_path / "trace.json")
+    held: Counts[str] = Counts()
+    for one in found.passes:
+        for (name, _), most in zip(one.fifos, one.windows.levels.max(axis=0), strict=True):
+            held[name] = max(held[name], int(most))
+    assert held == {fifo.name: fifo.greatest for fifo in model.report().fifos}
+    model.close()
+    _require_same(found, *read_trace(tmp_path / "trace.json"))
     device = model.device(memory)
     device.session().last_logits(IDS[:5])
     for one, plain in zip(found.passes, device.passes, strict=True):
@@ -111,31 +119,57 @@ def test_a_profile_adds_up(model: LanguageModel, delays: int, tmp_path: Path) ->
     model.close()
 
 
-def _require_same(found: Profile, slices: list[Any]) -> None:
+def _require_same(found: Profile, slices: list[Any], counters: Counters) -> None:
     """The timeline adds up to the profile: phases, kernels, channels; nothing overlaps on a track."""
-    assert {event["process"] for event in slices} == {one.design for one in found.passes}
-    ends: dict[int, int] = {}
-    for event in sorted(slices, key=lambda event: event["ts"]):
-        assert event["ts"] >= ends.get(event["tid"], 0) and event["dur"] > 0
-        ends[event["tid"]] = event["ts"] + event["dur"]
-    assert max(ends.values()) == ends[0] == sum(one.cycles for one in found.passes)
+    (design,) = {one.design for one in found.passes}
+    assert {event["process"] for event in slices} == {design, "host"}
+    ends: dict[tuple[str, str], int] = {}
     sums: Counts[tuple[Any, ...]] = Counts()
-    for event in slices:
-        what = event["args"]
-        sums[what["pass"], event["track"], what["phase"], event["name"]] += event["dur"]
-        for way in ("read", "written"):
-            sums[what["pass"], event["track"], way] += what.get(way, 0)
+    for event in sorted(slices, key=lambda event: event["ts"]):
+        track, what = (event["process"], event["track"]), event["args"]
+        assert event["ts"] >= ends.get(track, 0) and (event["dur"] > 0 or event["process"] == "host")
+        ends[track] = event["ts"] + event["dur"]
+        if event["process"] == "host":
+            sums[event["name"]] += 1
+            continue
+        one = found.passes[what["pass"]]
+        assert one.begun <= event["ts"] and ends[track] <= one.begun + one.cycles <= one.ended
+        sums[what["pass"], event["track"], what["phase"]] += event["dur"]
+        for state in what.keys() & STATES:
+            sums[what["pass"], event["track"], what["phase"], state] += what[state]
+    assert sums[f"run {design}"] == len(found.passes)
+    assert sums["write weights_0"] == 1 and sums["write ids"] == sums["read status"] == len(found.passes)
+    beat = BEAT_BYTES * found.clock_mhz * 1e6 / 1e9
     for number, one in enumerate(found.passes):
         for k, phase in enumerate(one.phases):
-            assert sums[number, "phases", phase.name, phase.name] == phase.cycles
+            assert sums[number, "phases", phase.name] == phase.cycles
             for kernel in one.kernels:
-                assert sums[number, kernel.name, phase.name, "busy"] == kernel.busy[k]
-                assert sums[number, kernel.name, phase.name, "stalled"] == kernel.stalled[k]
-        control = {s.way: s.bytes for s in one.streams if s.node == "control"}
-        for channel, (read, written) in one.moved.items():
-            own = control if channel == 0 else {"read": 0, "write": 0}
-            assert sums[number, f"channel {channel}", "read"] == read - own["read"]
-            assert sums[number, f"channel {channel}", "written"] == written - own["write"]
+                assert sums[number, kernel.name, phase.name] == phase.cycles
+                for state in STATES:
+                    assert sums[number, kernel.name, phase.name, state] == getattr(kernel, state)[k]
+        end = one.begun + one.cycles
+        for channel, moved in one.moved.items():
+            for way, count in zip(("read", "write"), moved, strict=True):
+                values = counters[design, f"channel {channel} {way} GB/s"]
+                assert all(0 <= speed <= beat + 1e-3 for _, speed in values)
+                seen = round(_area(values, one.begun, end) / beat)
+                control = sum(s.bytes for s in one.streams if (s.node, s.way) == ("control", way))
+                control *= channel == 0
+                assert count - control <= seen * BEAT_BYTES <= count
+        for k, (name, depth) in enumerate(one.fifos):
+            values = counters[design, f"FIFO {name}, depth {depth} tokens"]
+            held = int((one.windows.levels[:, k] * one.windows.cycles).sum())
+            assert _area(values, one.begun, end) == held
+            assert max(level for _, level in values) <= depth
+
+
+def _area(values: list[tuple[int, float]], begin: int, end: int) -> float:
+    """The sum over the cycles from `begin` to `end` of a counter, which is 0 at first."""
+    times = [*(time for time, _ in values), end]
+    return sum(
+        value * max(0, min(after, end) - max(time, begin))
+        for (time, value), after in zip(values, times[1:], strict=True)
+    )
 
 
 def test_traces_that_have_no_place(model: LanguageModel, tmp_path: Path) -> None:

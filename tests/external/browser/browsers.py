@@ -3,6 +3,7 @@
 `STREAMGEN_SCREENSHOTS=folder pytest` keeps what is seen.
 """
 
+import base64
 import importlib.util
 import os
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 
 from selenium.webdriver.remote.webdriver import WebDriver
 
-__all__ = ["HOST", "axe_faults", "messages", "seen", "served"]
+__all__ = ["HOST", "axe_faults", "messages", "seen", "served", "shot"]
 
 HOST = "127.0.0.1"  # the one host that the browser finds
 
@@ -29,6 +30,14 @@ def seen(browser: WebDriver, name: str) -> None:
     """Keep what is seen, where that is wanted."""
     if folder := os.environ.get("STREAMGEN_SCREENSHOTS"):
         browser.save_screenshot(str(Path(folder, f"{name}.png")))
+
+
+def shot(browser: WebDriver, name: str) -> None:
+    """Keep a picture of the whole page, where that is wanted."""
+    if folder := os.environ.get("STREAMGEN_SCREENSHOTS"):
+        given = {"captureBeyondViewport": True, "format": "png"}
+        found = browser.execute_cdp_cmd("Page.captureScreenshot", given)  # type: ignore[attr-defined]
+        Path(folder, f"{name}.png").write_bytes(base64.b64decode(found["data"]))
 
 
 def axe_faults(browser: WebDriver, looked_at: set[str]) -> list[Any]:

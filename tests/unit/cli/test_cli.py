@@ -1,6 +1,7 @@
 """The command line: its output, files and exit codes. Every error is a message and an exit code."""
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -109,7 +110,23 @@ def test_weights_are_read_back(call: Call, folder: Path) -> None:
     code, out, err = call("simulate", folder, "--check-weights")
     assert (code, err) == (0, "") and "\nThe weights on the device equal the written weights.\n" in out
     code, out, err = call("simulate", folder, "--check-weights", "--probe")
-    assert (code, out) == (2, "") and "--check-weights cannot be combined with probes or waves" in err
+    assert (code, out) == (
+        2,
+        "",
+    ) and "--check-weights cannot be combined with probes, waves or a trace" in err
+
+
+def test_a_trace_of_a_run(call: Call, tmp_path: Path, folder: Path) -> None:
+    """Outputs and cycles are those of a run without it, and the page has the measured passes."""
+    plain = call("simulate", folder, "--tokens", 2)[1].splitlines()
+    code, out, err = call("simulate", folder, "--tokens", 2, "--trace", "t.json", "--html", "p.html")
+    assert (code, err) == (0, "")
+    said = ["timeline -> t.json; https://ui.perfetto.dev shows it", "report -> p.html"]
+    assert out.splitlines() == [*plain[:-1], *said, plain[-1]]
+    slices = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if e["ph"] == "X"]
+    cycles = sum(e["dur"] for e in slices if e["pid"] == e["tid"] == 2)
+    assert plain[-2] == f"{cycles} cycles"
+    assert "1 token at position 0, measured" in (tmp_path / "p.html").read_text()
 
 
 def test_random_inputs_follow_the_seed(call: Call, folder: Path) -> None:

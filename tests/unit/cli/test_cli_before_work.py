@@ -61,6 +61,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
          "Error: --output has no effect with --on golden"),
         ("model -p A --on golden --compare", 2,
          "Error: --compare has no effect with --on golden"),
+        ("model -p A --on golden --trace t.json", 2,
+         "Error: --trace has no effect with --on golden; the golden model has no cycles"),
+        ("model -p A --xclbin code.py --trace t.json", 2,
+         "Error: --trace has no effect on a card; only a simulation has a timeline"),
+        ("model -p A --trace none/t.json", 2, "streamgen: none/t.json: there is no folder none"),
+        ("model -p A --trace taken", 2, "streamgen: taken is a folder; a file is needed"),
         ("model -p A --on simulator --xclbin code.py", 2,
          "Error: --xclbin has no effect with --on simulator; use --on card"),
         ("model -p A --xclbin none.xclbin", 2,
@@ -81,6 +87,23 @@ def test_a_text(
 ) -> None:
     given = [word if word != "''" else "" for word in arguments.split()]
     assert cli.main(["generate", *given]) == code
+    out, err = capsys.readouterr()
+    assert out == "" and err.splitlines()[-1] == message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--trace none/t.json", "streamgen: none/t.json: there is no folder none"),
+        ("--trace taken", "streamgen: taken is a folder; a file is needed"),
+        ("--trace t.json --xclbin code.py",
+         "Error: --trace has no effect with --xclbin; only a simulation has a timeline"),
+        ("--trace t.json --check-weights",
+         "Error: --check-weights cannot be combined with probes, waves or a trace, which close their device"),
+    ],
+)  # fmt: skip
+def test_a_timeline(folder: Path, capsys: pytest.CaptureFixture[str], arguments: str, message: str) -> None:
+    assert cli.main(["simulate", "code.py:model", *arguments.split()]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.splitlines()[-1] == message
 

@@ -107,6 +107,20 @@ def test_weights_are_read_back(call: Call, folder: Path) -> None:
     assert (code, err) == (0, "") and out.endswith("\nThe weights on the device equal the written weights.\n")
 
 
+def test_a_trace_of_a_text(call: Call, folder: Path, tmp_path: Path) -> None:
+    """All passes, also if a stop text ends the text early; its own text and costs are those without it."""
+    given = (folder, "--prompt", PROMPT, "--max-new-tokens", 5, "--stop", golden_text(5)[2])
+    plain = call(*given)
+    trace = tmp_path / "t.json"
+    code, out, err = call(*given, "--trace", trace, "--check-weights")
+    *shown, checked, said = out.splitlines()
+    assert (code, shown, err) == (0, plain[1].splitlines(), "")
+    assert said == f"timeline -> {trace}; https://ui.perfetto.dev shows it" and checked.startswith("The weig")
+    events = json.loads(trace.read_text())["traceEvents"]
+    runs = [e["args"]["tokens"] for e in events if e["ph"] == "X" and e["pid"] == 1]
+    assert runs == [4, 2, 1, 1]
+
+
 def test_choice_among_tokens(call: Call, folder: Path) -> None:
     """temperature, top_k, top_p and seed all have an effect, and a seed fixes the text."""
     expected = golden_text(5, **CHOICE)

@@ -32,7 +32,7 @@ from streamgen.observe.report import (
     Report,
     ResourceReport,
 )
-from streamgen.observe.view import GroupView, node_resources
+from streamgen.observe.view import GroupView, RunPass, node_resources
 from streamgen.platform.boards import DEFAULT_BOARD
 from tests.shared.damage import full_disk
 
@@ -66,6 +66,9 @@ def _report(name: str = "sums", *, run: bool = True, sums: int = 4) -> Report:
         bytes=4096,
         limit="latency",
     )
+    moved = {0: (4000, 96), 3: (0, 0)}
+    predicted = PassEstimate(group=name, tokens=2, position=0, phases=(phase,), moved=moved)
+    runs = [RunPass(tokens=2, tiles=1, position=0, variant=None, cycles=95)] if run else []
     view = GroupView(
         name=name,
         graph=graph,
@@ -76,8 +79,10 @@ def _report(name: str = "sums", *, run: bool = True, sums: int = 4) -> Report:
         buffers=[Buffer(name=f"x{k}", role="input", channel=k, bytes=128) for k in range(4)],
         rate=44.0,
         multipliers=32,
-        predicted=[PassEstimate(group=name, tokens=2, position=0, phases=(phase,))],
+        predicted=[predicted],
         measured=[],
+        runs=runs,
+        expected=[(ran, predicted) for ran in runs],
     )
     group = GroupReport(
         name=name,
@@ -178,19 +183,43 @@ def test_a_page_needs_nothing_from_outside(tmp_path: Path, run: bool) -> None:
     for script in run_ones:
         digest = base64.b64encode(hashlib.sha256((script.text or "").encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
-    assert len(run_ones) == policy.count("sha256-") == 2
+    assert len(run_ones) == policy.count("sha256-") == 1
     links = root.xpath("//@src | //@href | //@*[name()='xlink:href']")
     assert links and all(value.startswith("#") for value in links)
     ids = root.xpath("//@id")
     assert len(ids) == len(set(ids)) and all(link[1:] in ids for link in links)
     assert not root.xpath("//@onclick | //@onload | //iframe | //link | //form")
-    for heading in ("Graph", "Roofline", "Resources on the card", "Memory by channel", "Exploration"):
+    for heading in (
+        "Graph",
+        "Roofline",
+        "FIFOs",
+        "Resources on the card",
+        "Memory by channel",
+        "Exploration",
+    ):
         assert heading in root.xpath("//h2/text()")
-    data = json.loads(root.get_element_by_id("data").text)
-    assert {part.get("id") for part in root.find_class("chart")} == set(data["charts"])
-    bars = {trace["name"]: trace for trace in data["charts"]["g0-fifos-0"]["data"]}
-    assert set(bars["depth"]["x"]) == {7}
-    assert ("greatest occupancy" in bars) == run
+    assert ("most that was held" in text) == ("held 3 of 7 tokens" in text) == run
+
+
+def test_the_first_line_is_the_result(tmp_path: Path) -> None:
+    for run, cycles, how in (
+        (False, 90, "in one pass, predicted"),
+        (True, 95, "in 1 pass of the last run, measured"),
+    ):
+        root = html.fromstring(_report(run=run).html(tmp_path / "a.html").read_text("utf-8"))
+        (said,) = root.xpath("//main/*[1]/text()")
+        assert said == (
+            f"2 tokens take 0.3 µs, which is {2 * 300e6 / cycles:,.0f} tokens per second ({cycles} cycles at "
+            f"300 MHz {how}). The design takes 0 % of the LUTs and 0 % of the DSPs of a u55c."
+        )
+        tiles = [part.text for part in root.xpath("//dl[@class='tiles']/div/dt")]
+        assert ("2 tokens at position 0, measured" in tiles) == run
+        assert "2 tokens at position 0, predicted" in tiles
+        options = root.xpath("//select[@data-choice='g0-phases']/option/text()")
+        measured = "2 tokens at position 0, measured: 95 cycles; phases are predicted"
+        assert (options[:1] == [measured]) == run
+        passes = root.xpath("//table[.//th='pass']/tbody/tr")
+        assert [row.text_content() for row in passes] == (["102950.3"] if run else [])
 
 
 def test_a_page_grows_with_its_tables_alone(tmp_path: Path) -> None:
@@ -228,7 +257,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, before: bytes | N
     path = tmp_path / "a.html"
     if before is not None:
         path.write_bytes(before)
-    with full_disk(1 << 20), pytest.raises(OSError, match="File too large"):
+    with full_disk(1 << 15), pytest.raises(OSError, match="File too large"):
         _report().html(path)
     assert [file.name for file in tmp_path.iterdir()] == ([] if before is None else ["a.html"])
     assert before is None or path.read_bytes() == before
