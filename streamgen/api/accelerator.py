@@ -125,11 +125,12 @@ class Accelerator:
         Several groups have a folder each, and `chain.json` holds their order. A folder that already holds the
         same accelerator stays as it is.
 
-        Raises FileExistsError if the folder holds anything else, and OSError if it cannot be written. If
-        writing fails, no files are left.
+        Raises FileExistsError if the folder holds anything else, and OSError if it cannot be written or if
+        its disk has too little room, which is found before anything is written. If writing fails, no files
+        are left.
         """
         target = Path(folder).resolve()
-        with new_folder(target, WRITTEN) as place:
+        with new_folder(target, WRITTEN, sum(map(_stored_bytes, self.manifests))) as place:
             if any(group.design is None for group in self.groups):
                 self._copy(place)
             else:
@@ -424,3 +425,8 @@ class Accelerator:
         if self._execution is None:
             self._execution = ChainExecution(folder, changed_files=self._changed_files)
         return self._execution
+
+
+def _stored_bytes(manifest: Manifest) -> int:
+    """Bytes of the weight files of a design, which are most of its folder."""
+    return sum(buffer.bytes for buffer in manifest.buffers if buffer.file is not None)

@@ -16,6 +16,7 @@ import numpy as np
 from streamgen.api.accelerator import Accelerator
 from streamgen.api.groups import Group
 from streamgen.artifact.manifest import Buffer
+from streamgen.artifact.packed import WeightFiles
 from streamgen.artifact.roles import BEST, IDS, KEEP, LOGITS
 from streamgen.artifact.written import WrittenFolder
 from streamgen.base.folders import require_place
@@ -23,6 +24,7 @@ from streamgen.base.progress import Progress
 from streamgen.base.turns import in_turn
 from streamgen.base.wording import counted
 from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.emit import packed_model
 from streamgen.compiler.plan.policy import finished, whole
 from streamgen.compiler.plan.record import DesignPlan
 from streamgen.model.golden_text import GoldenModel
@@ -99,9 +101,10 @@ class LanguageModel(Accelerator):
     def golden(self) -> GoldenModel:
         """The golden model, which computes the same bits: `golden(ids)`, `.logits(ids)`, `.generate(ids, n)`.
 
-        Raises CheckpointError if the written model is damaged.
+        Once the model is written, the golden model reads the packed weights of its folder. Raises
+        CheckpointError if the written model is damaged.
         """
-        return GoldenModel(self._quantised)
+        return GoldenModel(self._quantised if self._folder is None else self._stored)
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -112,6 +115,13 @@ class LanguageModel(Accelerator):
     def outputs(self) -> tuple[Buffer, ...]:
         """The output of `run`: the logits after the last token."""
         return tuple(info for info in super().outputs if info.name == LOGITS)
+
+    @in_turn
+    def write(self, folder: str | Path) -> Path:
+        place = super().write(folder)
+        for name in ("golden", "_stored"):  # of an earlier folder
+            vars(self).pop(name, None)
+        return place
 
     @in_turn
     def device(
@@ -327,16 +337,21 @@ class LanguageModel(Accelerator):
 
     def _fill_program(self, group: Group, folder: Path) -> None:
         """Write the quantised model, from which loading derives the program again."""
-        save_graph(self._quantised, folder / GRAPH)
+        assert group.design is not None
+        save_graph(packed_model(self._quantised, group.design.graph), folder / GRAPH)
         write_text(self.text, asdict(self.config), folder)
 
     @property
     def _quantised(self) -> LogicalGraph:
-        if self._model is None:
-            assert self._folder is not None
-            files = WrittenFolder.read(self._folder, changed=self._changed_files)
-            self._model = load_graph(self._folder / GRAPH, files.content(GRAPH), self._trust)
-        return self._model
+        """The quantised graph: that which was compiled, or that of the folder."""
+        return self._stored if self._model is None else self._model
+
+    @cached_property
+    def _stored(self) -> LogicalGraph:
+        """The quantised graph of the folder, whose weights are read from its weight files."""
+        assert self._folder is not None
+        files = WrittenFolder.read(self._folder, changed=self._changed_files)
+        return load_graph(self._folder / GRAPH, files.content(GRAPH), self._trust, WeightFiles(files))
 
     def _program(self) -> Program:
         """Derive the program of a written model again. Raises ValueError if this version of streamgen builds

@@ -1,6 +1,9 @@
 """Folders and files that are written whole or not at all."""
 
+import errno
+import fcntl
 import filecmp
+import glob
 import os
 import shutil
 import tempfile
@@ -14,24 +17,34 @@ _TAKEN = "{} exists and {}; give a new name or remove it"
 
 
 @contextmanager
-def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
+def new_folder(target: Path, marks: Collection[str] = (), needed: int = 0) -> Iterator[Path]:
     """Yield a new folder to fill. It becomes `target`, an absolute path, if the block ends without an error.
 
     marks: file names; every folder of this kind has at least one of them. If the target is such a folder
     already, or becomes one during the block, it stays as it is, provided that it holds all written files with
-    the same bytes.
+    the same bytes. needed: bytes that the block will write.
 
-    Raises FileExistsError if the target exists and is not empty, and OSError if it cannot be written. An
-    error leaves nothing behind, not even parent folders that were created for the target.
+    Raises FileExistsError if the target exists and is not empty, and OSError if it cannot be written or if
+    its disk has less room than needed. An error leaves nothing behind, not even parent folders that were
+    created for the target. If the process is killed, a hidden folder is left beside the target; the next call
+    for the same target removes it.
     """
     require_free(target, marks)
     created = [place for place in target.parents if not place.exists()]
     partial = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        with _named(target):
-            yield partial
+        with _locked(target.parent):
+            _remove_abandoned(target)
+            require_room(target, needed)
+            partial = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
+            held = os.open(partial, os.O_RDONLY)
+            _lock(held)
+        try:
+            with _named(target):
+                yield partial
+        finally:
+            os.close(held)
         partial.chmod(0o755)
         try:
             partial.replace(target)
@@ -50,6 +63,60 @@ def new_folder(target: Path, marks: Collection[str] = ()) -> Iterator[Path]:
             with suppress(OSError):
                 place.rmdir()
         raise
+
+
+def require_room(target: Path, needed: int) -> None:
+    """Raise OSError if the disk of a folder that will be written has less room than `needed` bytes."""
+    free = shutil.disk_usage(target.parent).free
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"it needs {_sized(needed)}, but its disk has only {_sized(free)} left; "
+            f"make room for {_sized(needed - free)}, or choose a place on another disk",
+            str(target),
+        )
+
+
+def _sized(count: int) -> str:
+    """A number of bytes for a message, in a unit that suits it."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"
+
+
+def _prefix(target: Path) -> str:
+    """The beginning of the names of the hidden folders that become a target."""
+    return f".{target.name}.unfinished-"
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove the hidden folders of processes that were killed. A process holds the lock of its own."""
+    for place in target.parent.glob(f"{glob.escape(_prefix(target))}*"):
+        with suppress(OSError):
+            folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place, ignore_errors=True)
+            finally:
+                os.close(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, so that no other process sees a new folder in it before that is locked."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(held)
+        yield
+    finally:
+        os.close(held)
+
+
+def _lock(folder: int) -> None:
+    """Take the lock of an open folder, if its file system has locks."""
+    with suppress(OSError):
+        fcntl.flock(folder, fcntl.LOCK_EX)
 
 
 def require_free(target: Path, marks: Collection[str] = ()) -> bool:

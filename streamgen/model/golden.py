@@ -88,10 +88,8 @@ class _MemoryTensors:
                 operands[tensor.port] = kept[tensor.place]
             elif tensor.role != "output" and tensor.phase in (None, phase):
                 itensor = tensor.itensor or next(iter(node.outputs(phase).values()))
-                data = self._inputs[tensor.name] if tensor.role == "input" else tensor.data
-                assert data is not None
-                if data.ndim > itensor.rank:  # one array for each walk
-                    data = data[walk]
+                is_input = tensor.role == "input"
+                data = self._inputs[tensor.name] if is_input else tensor.values(itensor, walk)
                 if data.shape != itensor.shape:
                     raise ValueError(
                         f"tensor {tensor.name!r} has shape {data.shape}; {itensor.shape} is needed"

@@ -4,22 +4,23 @@ Each format is a file of `numbers.weights`, which defines its equation. Weights 
 group may be shorter than the others. Row scales below the least normal f24 become zero, with their rows.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from streamgen.base.threads import side_by_side
 from streamgen.base.wording import alternatives
+from streamgen.numbers.stored import Rows, StoredArray, StoredGrid
 from streamgen.numbers.weights import BYTES, DEFAULT, FORMATS, GRID, Rounded
 from streamgen.numbers.weights.group_scales import spread
 from streamgen.numbers.weights.w4 import centred
 
 TABLE_FORMATS = ("f24", BYTES.name)
 F24_BYTES = 4  # in memory
-_ROWS = 1024  # at a time
 _AT_ONCE = 1 << 17  # elements
 
 
@@ -125,9 +126,22 @@ class GroupGrid:
             raise ValueError(f"GroupGrid.codes reach {self.codes.max()}; they must be 0 to 15")
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """N and K."""
+        return self.codes.shape
+
+    @property
     def group(self) -> int:
         """The number of weights along K that share a scale and a minimum."""
         return int(self.codes.shape[1] // self.scale.shape[1])
+
+    def __getitem__(self, rows: Rows) -> "GroupGrid":
+        """The grid of some rows."""
+        return GroupGrid(self.codes[rows], self.scale[rows], self.minimum[rows])
+
+    def taken(self, order: np.ndarray) -> "GroupGrid":
+        """The grid with its rows in another order."""
+        return self[order]
 
     def dequantise(self) -> np.ndarray:
         """The weights, float64 [N, K]."""
@@ -136,12 +150,58 @@ class GroupGrid:
         return weights.reshape(self.codes.shape)
 
 
+class IntegerWeight(ABC):
+    """A weight [N, K] as the hardware multiplies with it. Its integers are in memory (`QuantisedWeight`), or
+    they are made or read each time that they are asked for.
+
+    format: its name. group: weights along K that share a scale, None in formats without groups. grouped,
+    minimums: whether groups have scales, and minimums.
+    """
+
+    format: str
+    group: int | None
+    grouped: bool
+    minimums: bool
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def read(self, rows: Rows | None = None) -> "QuantisedWeight":
+        """The integers of some rows; None: of all."""
+
+    @property
+    def scale_bits(self) -> int:
+        """Bits of the scales and minimums of groups, at least 8: the greatest of each row reaches the
+        greatest integer."""
+        return max(8, 1 + self._greatest[0].bit_length())
+
+    @property
+    def row_sum(self) -> int:
+        """The greatest sum of magnitudes of a row's integers: what activations of 1 give at most."""
+        return self._greatest[1]
+
+    @property
+    def known_row_sum(self) -> int | None:
+        """`row_sum` if it has been computed."""
+        return self.row_sum if {"row_sum", "_greatest"} & vars(self).keys() else None
+
+    @cached_property
+    def _greatest(self) -> tuple[int, int]:
+        """The greatest scale or minimum, and the greatest sum of a row; all rows are read, some at a time."""
+        N, K = self.shape
+        step = max(1, _AT_ONCE // K)
+        parts = side_by_side(
+            lambda first: self.read(slice(first, min(first + step, N)))._greatest_of_all, range(0, N, step)
+        )
+        scales, sums = zip(*parts, strict=True)
+        return max(scales), max(sums)
+
+
 @dataclass(frozen=True, eq=False)
-class QuantisedWeight:
+class QuantisedWeight(IntegerWeight):
     """What the packer lays into memory for one weight [N, K].
 
     codes: int8 [N, K]. scale, minimum: int32 [N, ceil(K / group)] or None. row_scale: float32 [N] of f24
-    values. format: its name. group: weights along K that share a scale, None in formats without groups.
+    values. format, group: see `IntegerWeight`.
     """
 
     codes: np.ndarray
@@ -151,37 +211,68 @@ class QuantisedWeight:
     format: str
     group: int | None
 
-    def integers(self, rows: slice = slice(None)) -> np.ndarray:
-        """scale * multiplicand + minimum of some rows: what activations are multiplied with, int32 [N, K]."""
-        integers: np.ndarray = FORMATS[self.format].integers(self.codes[rows]).astype(np.int32)
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.codes.shape
+
+    @property
+    def grouped(self) -> bool:  # type: ignore[override]
+        return self.scale is not None
+
+    @property
+    def minimums(self) -> bool:  # type: ignore[override]
+        return self.minimum is not None
+
+    def read(self, rows: Rows | None = None) -> "QuantisedWeight":
+        if rows is None:
+            return self
+        scale, minimum = (None if part is None else part[rows] for part in (self.scale, self.minimum))
+        return QuantisedWeight(
+            self.codes[rows], scale, minimum, self.row_scale[rows], self.format, self.group
+        )
+
+    def integers(self) -> np.ndarray:
+        """scale * multiplicand + minimum: what activations are multiplied with, int32 [N, K]."""
+        integers: np.ndarray = FORMATS[self.format].integers(self.codes).astype(np.int32)
         if self.group is not None:
             K = integers.shape[1]
             if self.scale is not None:
-                integers *= spread(self.scale[rows], self.group, K)
+                integers *= spread(self.scale, self.group, K)
             if self.minimum is not None:
-                integers += spread(self.minimum[rows], self.group, K)
+                integers += spread(self.minimum, self.group, K)
         return integers
 
     def dequantise(self) -> np.ndarray:
         """The weights that the hardware multiplies with, float64 [N, K]."""
         return self.integers() * self.row_scale.astype(np.float64)[:, None]
 
+    @property
+    def scale_bits(self) -> int:
+        return max(8, 1 + self._greatest_scale.bit_length())
 
-def scale_bits(weights: Sequence[QuantisedWeight]) -> int:
+    @cached_property
+    def row_sum(self) -> int:
+        return self.read(slice(1))._greatest_of_all[1] if is_uniform(self.codes) else self._greatest[1]
+
+    @cached_property
+    def _greatest_scale(self) -> int:
+        parts = [part for part in (self.scale, self.minimum) if part is not None]
+        return max((int(np.abs(part).max()) for part in parts), default=0)
+
+    @property
+    def _greatest_of_all(self) -> tuple[int, int]:
+        """`_greatest` of all rows at once."""
+        return self._greatest_scale, int(np.abs(self.integers()).sum(1, dtype=np.int64).max())
+
+
+def scale_bits(weights: Sequence[IntegerWeight]) -> int:
     """Of the group scales and minimums of weights: the greatest of each row reaches the greatest integer."""
-    parts = [part for w in weights for part in (w.scale, w.minimum) if part is not None]
-    return max(8, 1 + max(int(np.abs(part).max()) for part in parts).bit_length())
+    return max(weight.scale_bits for weight in weights if weight.grouped)
 
 
-def row_sum(weights: Sequence[QuantisedWeight]) -> int:
+def row_sum(weights: Sequence[IntegerWeight]) -> int:
     """The greatest sum of magnitudes of a row's integers: what activations of 1 give at most."""
-    most = 0
-    for weight in weights:
-        rows = 1 if is_uniform(weight.codes) else len(weight.codes)
-        for first in range(0, rows, _ROWS):
-            part = slice(first, min(first + _ROWS, rows))
-            most = max(most, int(np.abs(weight.integers(part)).sum(1, dtype=np.int64).max()))
-    return most
+    return max(weight.row_sum for weight in weights)
 
 
 def quantise(
@@ -210,16 +301,25 @@ def quantise(
         _check(weight[:1, :1])
         return _uniform(float(weight.flat[0]), *weight.shape, form, group, scale_bits, minimum)
     _check(weight)
-    shared, minimums = own.group(group), minimum and own.minimums
+    return rounded(weight, form, own.group(group), scale_bits, minimum and own.minimums)
+
+
+def rounded(
+    weight: np.ndarray | StoredArray, form: str, group: int, scale_bits: int, minimum: bool
+) -> QuantisedWeight:
+    """A weight in a format, without any check. group: 0 for none."""
+    own = FORMATS[form]
     return _by_rows(
         weight.shape,
-        lambda rows: own.round(weight[rows].astype(np.float64), shared, scale_bits, minimums),
+        lambda rows: own.round(weight[rows].astype(np.float64), group, scale_bits, minimum),
         form,
-        shared or None,
+        group or None,
     )
 
 
-def quantise_grid(grid: GroupGrid, *, scale_bits: int = 8, symmetric: bool = False) -> QuantisedWeight:
+def quantise_grid(
+    grid: "GroupGrid | StoredGrid[GroupGrid]", *, scale_bits: int = 8, symmetric: bool = False
+) -> QuantisedWeight:
     """Keep the codes of a grid, centred; only scales and minimums are rounded to integers, under the one of
     several row scales that loses the least of the weights.
 
@@ -230,15 +330,14 @@ def quantise_grid(grid: GroupGrid, *, scale_bits: int = 8, symmetric: bool = Fal
     keep = GRID.keep
     if grid.group not in GRID.groups:
         raise ValueError(f"the grid has groups of {grid.group}; 32, 64 and 128 are allowed")
-    if symmetric and np.any(centred(grid.scale, grid.minimum)):
-        raise ValueError("the grid has minimums; it cannot be held by symmetric groups")
-    return _by_rows(
-        grid.codes.shape,
-        lambda rows: keep(grid.codes[rows], grid.scale[rows], grid.minimum[rows], scale_bits, not symmetric),
-        GRID.name,
-        grid.group,
-        1 << 19,
-    )
+
+    def kept(rows: slice) -> Rounded:
+        part = grid[rows]
+        if symmetric and np.any(centred(part.scale, part.minimum)):
+            raise ValueError("the grid has minimums; it cannot be held by symmetric groups")
+        return keep(part.codes, part.scale, part.minimum, scale_bits, not symmetric)
+
+    return _by_rows(grid.shape, kept, GRID.name, grid.group, 1 << 19)
 
 
 def _by_rows(

@@ -1,7 +1,10 @@
 """Weight files with the constants, one buffer for each channel, and the `Buffer` of each tensor."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +15,7 @@ from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
 from streamgen.base.threads import side_by_side
 from streamgen.itensor import ITensor
 from streamgen.model.graph import Graph, Program, Tensor
+from streamgen.model.graph.late import LateArray
 
 
 def weights_name(channel: int) -> str:
@@ -26,45 +30,73 @@ def weights_file(channel: int) -> str:
 
 def write_constants(graph: Graph, folder: Path) -> None:
     """Write the weight files. The file of a channel has the constants that loads read from the channel, at
-    the offsets of their descriptors, with zeros between them. Each processor packs and holds one constant at
-    a time."""
-    placed: dict[int, list[tuple[ITensor, ndarray, int]]] = {}
-    for tensor, itensor, array, first in _placed(graph):
-        placed.setdefault(tensor.channel, []).append((itensor, array, first))
+    the offsets of their descriptors, with zeros between them. Constants that are made together are made, then
+    packed and written on all processors, before the next ones are made."""
+    sizes = constant_bytes(graph)
+    with ExitStack() as stack:
+        files = {c: stack.enter_context(Path(folder, weights_file(c)).open("wb")) for c in sizes}
+        for channel, count in sizes.items():
+            files[channel].truncate(count)
 
-    def write(channel: int, count: int) -> None:
-        with Path(folder, weights_file(channel)).open("wb") as file:
-            for itensor, array, first in placed[channel]:
-                file.seek(first)
-                file.write(MemoryLayout.of(itensor).pack(itensor, array))
-            file.truncate(count)
+        def write(make: Callable[[PlacedConstant], ndarray], constant: PlacedConstant) -> None:
+            layout = MemoryLayout.of(constant.itensor)
+            image = memoryview(layout.pack(constant.itensor, make(constant)))
+            first, file = constant.first, files[constant.tensor.channel].fileno()
+            while image:
+                written = os.pwrite(file, image, first)
+                image, first = image[written:], first + written
 
-    side_by_side(lambda item: write(*item), constant_bytes(graph).items())
+        together: dict[tuple[int, int], list[PlacedConstant]] = {}
+        for constant in placed_constants(graph):
+            data = constant.tensor.data
+            maker = data.source if isinstance(data, LateArray) else constant.tensor
+            together.setdefault((id(maker), constant.walk), []).append(constant)
+        for constants in together.values():
+            make = constants[0].maker()
+            side_by_side(partial(write, make), constants)
 
 
 def constant_bytes(graph: Graph) -> dict[int, int]:
     """Bytes of the weight file of each channel, known before anything is packed."""
     count: dict[int, int] = {}
-    for tensor, itensor, _, first in _placed(graph):
-        end = first + MemoryLayout.of(itensor).beats(itensor.token_count) * BEAT_BYTES
-        count[tensor.channel] = max(end, count.get(tensor.channel, 0))
+    for constant in placed_constants(graph):
+        itensor, channel = constant.itensor, constant.tensor.channel
+        end = constant.first + MemoryLayout.of(itensor).beats(itensor.token_count) * BEAT_BYTES
+        count[channel] = max(end, count.get(channel, 0))
     return dict(sorted(count.items()))
 
 
-def _placed(graph: Graph) -> Iterator[tuple[Tensor, ITensor, ndarray, int]]:
-    """All constants of all walks: tensor, stream, values and first byte."""
+@dataclass(frozen=True)
+class PlacedConstant:
+    """A constant in a walk. itensor: its order. first: its first byte in the file of its channel."""
+
+    tensor: Tensor
+    itensor: ITensor
+    walk: int
+    first: int
+
+    def maker(self) -> Callable[["PlacedConstant"], ndarray]:
+        """Returns the array of this constant, and those of the constants that are made with it."""
+        data = self.tensor.data
+        if not isinstance(data, LateArray):
+            return lambda constant: constant.tensor.values(constant.itensor, constant.walk)
+        make = data.source.of_walk(self.walk)
+        return lambda constant: make(constant.tensor.data.number)  # type: ignore[union-attr]
+
+
+def placed_constants(graph: Graph) -> Iterator[PlacedConstant]:
+    """All constants of all walks."""
     for tensor in graph.tensors:
         if tensor.role != "constant":
             continue
-        assert tensor.data is not None
         itensor, node = graph.tensor_itensor(tensor), graph.node(tensor.node)
         phase = tensor.phase
         if phase is None:
             phase = next(phase for phase, bounds in enumerate(node.bounds) if bounds is not None)
-        for walk, array in enumerate(tensor.data if tensor.walks(itensor) > 1 else [tensor.data]):
+        for walk in range(tensor.walks(itensor)):
             bounds = node.at(phase, walk)
             assert bounds is not None
-            yield tensor, itensor, array, bounds["offset"] * BEAT_BYTES
+            yield PlacedConstant(tensor, itensor, walk, bounds["offset"] * BEAT_BYTES)
 
 
 def boundary_buffer(program: Program, tensor: Tensor) -> Buffer:

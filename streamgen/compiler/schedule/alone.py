@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from math import lcm
 from typing import Any
 
-import numpy as np
-
+from streamgen.artifact.row_order import RowOrder
 from streamgen.artifact.weight_layout import WeightLayout
-from streamgen.compiler.lower.columns import column_tensors
+from streamgen.compiler.schedule.column_weights import ColumnWeights
 from streamgen.compiler.schedule.phases import Schedule
 from streamgen.compiler.schedule.place import PhaseSite
 from streamgen.compiler.schedule.plan import HardwarePlan
@@ -22,9 +21,10 @@ from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.kernels.moves.concat import ConcatParams
+from streamgen.model.graph.late import LateArray
 from streamgen.model.operations.site import Fixed, MatmulOperand, Stream
 from streamgen.numbers.formats import MX_GROUP
-from streamgen.numbers.quantisation import QuantisedWeight, scale_bits
+from streamgen.numbers.quantisation import IntegerWeight, scale_bits
 
 
 class Alone:
@@ -36,9 +36,7 @@ class Alone:
         for step in (step for phase in schedule.phases for step in phase.steps if step.path in plan.alone):
             (x,) = step.inputs
             self._units[x] = lcm(self._units.get(x, MX_GROUP), _weights(step)[0].group or MX_GROUP)
-        self._beats: dict[
-            str, Sequence[Sequence[np.ndarray]]
-        ] = {}  # by path, once for the graphs of all runs
+        self._beats: dict[str, Sequence[LateArray]] = {}  # by path, once for the graphs of all runs
 
     def codes(self, site: PhaseSite, value: Value, x: Stream) -> MatmulOperand:
         """Quantise a value into the operand of all such matmuls that read it in this phase."""
@@ -57,14 +55,14 @@ class Alone:
         unit = plan.tile
         rows = -(-self._extent[y] // unit) * unit
         k = codes.x.extent
-        grouped = weights[0].scale is not None
+        grouped = weights[0].grouped
         params = ColumnParams(
             t_lanes=self._plan.token_lanes,
             n_lanes=plan.n_lanes,
             formats=(weights[0].format,),
             group=weights[0].group or MX_GROUP,
             scale_bits=scale_bits(weights) if grouped else 0,
-            minimum=weights[0].minimum is not None,
+            minimum=weights[0].minimums,
             max_k=k,
             max_n=rows // plan.columns,
             max_t=self._plan.largest,
@@ -84,7 +82,7 @@ class Alone:
             fixed: dict[str, Any] = {
                 "i": Fixed(
                     layout.order,
-                    self._packed(step, rows, k, layout)[c],
+                    self._columns(step, rows, k, layout)[c],
                     plan.channels[c],
                     self._plan.own_prefetch,
                     burst=64,
@@ -105,17 +103,14 @@ class Alone:
             joined = site.kernel(f"{step.name}_concat", concat, {"itensor": out}, **outputs)["o"]
         return Stream(joined.port, joined.itensor, y.shape, by_rows=False)
 
-    def _packed(self, step: Step, rows: int, k: int, layout: WeightLayout) -> Sequence[Sequence[np.ndarray]]:
-        """The weights of each column: beats by column and walk."""
+    def _columns(self, step: Step, rows: int, k: int, layout: WeightLayout) -> Sequence[LateArray]:
+        """The weights of each column: of each, uint8 [walks, beats, 64]."""
         if step.path not in self._beats:
-            columns = self._plan.alone[step.path].columns
-            walks = [column_tensors(weight, rows, k) for weight in _weights(step)]
-            self._beats[step.path] = [
-                [layout.pack(**{name: tensor[c::columns] for name, tensor in walk.items()}) for walk in walks]
-                for c in range(columns)
-            ]
+            order = RowOrder(rows=(rows,), columns=self._plan.alone[step.path].columns)
+            walks = [(matmul,) for matmul in step.matmuls]
+            self._beats[step.path] = ColumnWeights(walks=walks, order=order, width=k, layout=layout).columns
         return self._beats[step.path]
 
 
-def _weights(step: Step) -> list[QuantisedWeight]:
+def _weights(step: Step) -> list[IntegerWeight]:
     return [matmul.integers for matmul in step.matmuls]

@@ -23,6 +23,7 @@ from streamgen.artifact.manifest import Buffer
 from streamgen.artifact.packing import BEAT_BYTES, MemoryLayout
 from streamgen.contract import is_of_column, row_units
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor
+from streamgen.model.graph.late import LateArray
 from streamgen.platform.boards import Board
 from streamgen.platform.capacity import bytes_by_channel, in_pages, require_room
 
@@ -168,6 +169,13 @@ def _evenly(content: Content, pool: Collection[int]) -> Parts:
     return tuple((channel, each + (k < more)) for k, channel in enumerate(channels))
 
 
+def _part(data: Any, held: slice) -> Any:
+    """The part of a constant that lies in some elements of the last axis."""
+    if isinstance(data, LateArray):
+        return data.part(*held.indices(data.shape[-1])[:2])
+    return np.asarray(data)[..., held]
+
+
 def _in_parts(graph: Graph, table: Tensor, parts: Parts) -> tuple[Graph, list[Tensor]]:
     """The graph with a load for each part of a table and a node, with the name of the first load, that joins
     rows; and the tensors of the parts."""
@@ -192,7 +200,7 @@ def _in_parts(graph: Graph, table: Tensor, parts: Parts) -> tuple[Graph, list[Te
             name=f"{table.name}_part_{number}",
             node=name,
             channel=channel,
-            data=(part := np.asarray(table.data)[..., held]),
+            data=(part := _part(table.data, held)),
             shape=part.shape,
             itensor=load.table,
         )

@@ -10,24 +10,24 @@ order of the rows depends on the readers of the results:
   each matmul. The first heads are therefore complete while the other heads are still computed.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, lcm
 
-import numpy as np
-
+from streamgen.artifact.row_order import RowOrder
 from streamgen.artifact.weight_layout import WeightLayout
 from streamgen.base.errors import GraphError
-from streamgen.compiler.lower.columns import column_tensors
+from streamgen.compiler.schedule.column_weights import ColumnWeights
 from streamgen.compiler.schedule.phases import Phase, Schedule
 from streamgen.compiler.schedule.plan import HardwarePlan
 from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.contract import Bounds
 from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.model.graph.late import LateArray
 from streamgen.model.graph.logical import Matmul
-from streamgen.numbers.formats import MX_GROUP, round_f24
-from streamgen.numbers.quantisation import QuantisedWeight, is_uniform, scale_bits
+from streamgen.numbers.formats import MX_GROUP
+from streamgen.numbers.quantisation import IntegerWeight, scale_bits
 from streamgen.numbers.weights import BYTES
 
 
@@ -48,7 +48,7 @@ class EngineMatmul:
     k: int
 
     @property
-    def weight(self) -> QuantisedWeight:
+    def weight(self) -> IntegerWeight:
         """The weights of the first matmul in the first walk; all matmuls have its format."""
         return self.steps[0].matmuls[0].integers
 
@@ -56,14 +56,10 @@ class EngineMatmul:
     def operand(self) -> Value:
         return self.steps[0].inputs[0]
 
-    def joined(self, parts: Sequence[np.ndarray], columns: int) -> np.ndarray:
-        """The rows of all matmuls in the order of the engine. parts: rows of each matmul."""
-        pieces = [np.split(part, self.rounds) for part in parts]
-        whole = np.concatenate([piece for several in zip(*pieces, strict=True) for piece in several])
-        if not self.alternate:
-            return whole
-        order = np.arange(len(whole)).reshape(2, -1, columns // 2).swapaxes(0, 1).reshape(-1)
-        return whole[order]
+    @property
+    def matmuls(self) -> Iterator[Matmul]:
+        """The matmuls of all walks."""
+        return (op for step in self.steps for op in step.matmuls)
 
 
 class Engine:
@@ -73,14 +69,13 @@ class Engine:
     def __init__(self, schedule: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
         self.plan = plan
         self.matmuls = {p.number: _matmul(p, schedule, plan, extent) for p in schedule.phases if p.matmuls}
-        self._columns: dict[int, np.ndarray] = {}
-        self._packed_once: dict[Hashable, np.ndarray] = {}
+        self._columns: dict[int, Sequence[LateArray]] = {}
 
     @cached_property
     def params(self) -> ColumnParams:
         """Parameters of a column that computes all matmuls."""
         weights = [step.matmuls[0].integers for matmul in self.matmuls.values() for step in matmul.steps]
-        grouped = next((w for w in weights if w.scale is not None), None)
+        grouped = next((w for w in weights if w.grouped), None)
         group = MX_GROUP if grouped is None or grouped.group is None else grouped.group
         formats = _formats(self.matmuls.values())
         longest = {matmul.weight.format: 0 for matmul in self.matmuls.values()}
@@ -92,7 +87,7 @@ class Engine:
             formats=formats,
             group=group,
             scale_bits=0 if grouped is None else scale_bits(weights),
-            minimum=grouped is not None and grouped.minimum is not None,
+            minimum=grouped is not None and grouped.minimums,
             max_k=-(-max(longest.values()) // group) * group,  # the longest may have weights without groups
             max_k_w8=longest[BYTES.name] if len(longest) > 1 else None,
             max_n=max(sum(matmul.rows) for matmul in self.matmuls.values()) // self.plan.columns,
@@ -108,53 +103,31 @@ class Engine:
             "k": matmul.k,
             "n": sum(matmul.rows) // self.plan.columns,
             "format": matmul.weight.format,
-            "grouped": matmul.weight.scale is not None,
+            "grouped": matmul.weight.grouped,
         }
 
-    def column(self, phase: int, column: int, layout: WeightLayout) -> np.ndarray:
-        """The weights of a column in a phase: uint8 [walks, beats, 64]."""
-        if phase not in self._columns:  # once for the graphs of all runs, and for equal weights
+    def columns(self, phase: int, layout: WeightLayout) -> Sequence[LateArray]:
+        """The weights of the columns in a phase: of each, uint8 [walks, beats, 64]."""
+        if phase not in self._columns:  # once for the graphs of all runs
             matmul = self.matmuls[phase]
-            ops = tuple((id(op.integers), id(op.bias)) for step in matmul.steps for op in step.matmuls)
-            key = layout, matmul.k, matmul.alternate, matmul.rounds, tuple(matmul.rows), ops
-            if key not in self._packed_once:
-                self._packed_once[key] = self._packed(matmul, layout)
-            self._columns[phase] = self._packed_once[key]
-        return self._columns[phase][column]
+            self._columns[phase] = ColumnWeights(
+                walks=list(zip(*(step.matmuls for step in matmul.steps), strict=True)),
+                order=RowOrder(
+                    rows=tuple(matmul.rows),
+                    columns=self.plan.columns,
+                    rounds=matmul.rounds,
+                    alternate=matmul.alternate,
+                ),
+                width=matmul.k,
+                layout=layout,
+                bias=self.params.bias,
+            ).columns
+        return self._columns[phase]
 
     @property
     def _operators(self) -> Iterator[Matmul]:
         """All matmuls, in all walks."""
-        return (op for matmul in self.matmuls.values() for step in matmul.steps for op in step.matmuls)
-
-    def _bias(self, op: Matmul) -> np.ndarray | None:
-        """The values that the columns add to the rows of a matmul; -0 for a matmul without a bias, because
-        adding it changes no value. None if no matmul has a bias."""
-        if not self.params.bias:
-            return None
-        return np.full(len(op.integers.codes), -0.0, np.float32) if op.bias is None else round_f24(op.bias)
-
-    def _packed(self, matmul: EngineMatmul, layout: WeightLayout) -> np.ndarray:
-        """The weights of all columns for a matmul: uint8 [columns, walks, beats, 64]."""
-        count = self.plan.columns
-        walks: list[Sequence[Matmul]] = list(zip(*(s.matmuls for s in matmul.steps), strict=True))
-        alike = all(
-            a.integers is b.integers and a.bias is b.bias
-            for walk in walks
-            for a, b in zip(walk, walks[0], strict=True)
-        )
-        values = {_value(op, count) for walk in walks for op in walk}
-        different = 1 if len(values) == 1 and None not in values else count  # columns that differ
-        packed = np.empty((different, 1 if alike else len(walks), *layout.order.shape), np.uint8)
-        for walk in range(packed.shape[1]):
-            parts = [
-                column_tensors(op.integers, rows, matmul.k, self._bias(op))
-                for op, rows in zip(walks[walk], matmul.rows, strict=True)
-            ]
-            whole = {name: matmul.joined([part[name] for part in parts], count) for name in parts[0]}
-            for c in range(different):
-                packed[c, walk] = layout.pack(**{name: tensor[c::count] for name, tensor in whole.items()})
-        return np.broadcast_to(packed, (count, len(walks), *layout.order.shape))
+        return (op for matmul in self.matmuls.values() for op in matmul.matmuls)
 
 
 def _formats(matmuls: Iterable[EngineMatmul]) -> tuple[str, ...]:
@@ -171,19 +144,6 @@ def _formats(matmuls: Iterable[EngineMatmul]) -> tuple[str, ...]:
             "Give all matmuls one format, or give them columns of their own (policy='spatial')"
         )
     return (*narrow, *(name for name in users if name == BYTES.name))
-
-
-def _value(op: Matmul, count: int) -> Hashable:
-    """The values of a matmul if all its weights are equal, and so are its scales, minimums and biases, and if
-    its rows divide evenly among `count` columns; otherwise None."""
-    parts = [
-        op.bias,
-        *(getattr(op.integers, name) for name in ("codes", "scale", "minimum", "row_scale")),
-    ]
-    known = [part for part in parts if part is not None]
-    if len(op.integers.codes) % count or not all(map(is_uniform, known)):
-        return None
-    return tuple(None if part is None else part.flat[0] for part in parts)
 
 
 def _matmul(

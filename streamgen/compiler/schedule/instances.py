@@ -77,8 +77,8 @@ class Instances:
             instance = self.by_name[name] = Instance(name, params, alone=alone)
             for region in behind:
                 role = "state" if region.data is None else "constant"
-                shape = region.itensor.shape if region.data is None else region.data.shape
-                instance.behind.append((replace(region, name=f"{name}_{region.name}"), role, None, shape))
+                named = replace(region, name=f"{name}_{region.name}")
+                instance.behind.append((named, role, None, region.itensor.shape))
         else:
             instance.params = envelope(instance.params, params)
         instance.bounds[phase] = bounds

@@ -127,7 +127,7 @@ class Matmuls:
             self._instances.by_name.setdefault(feed, Instance(feed, weights)).bounds[phase.number] = bounds
             beats = Fixed(
                 itensor=layout.order,
-                data=engine.column(phase.number, c, layout),  # type: ignore[arg-type]
+                data=engine.columns(phase.number, layout)[c],
                 channel=c,
                 prefetch=plan.prefetch,
                 burst=64,

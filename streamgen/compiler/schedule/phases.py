@@ -28,7 +28,7 @@ from streamgen.compiler.schedule.last_rows import takes_last_rows_early
 from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.model.graph.logical import LogicalGraph, Matmul, Operation, Operator, Repeat
 from streamgen.model.operations import Identity
-from streamgen.numbers.quantisation import QuantisedWeight
+from streamgen.numbers.quantisation import IntegerWeight
 
 
 @dataclass(eq=False)
@@ -287,6 +287,6 @@ def _format(matmul: Matmul) -> Hashable:
     """A key that is equal for matmuls which the engine can compute together; None before they are
     quantised."""
     weight = matmul.weight
-    if not isinstance(weight, QuantisedWeight):
+    if not isinstance(weight, IntegerWeight):
         return None
-    return weight.format, weight.group, weight.minimum is None
+    return weight.format, weight.group, weight.minimums

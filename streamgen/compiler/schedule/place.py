@@ -16,6 +16,7 @@ from streamgen.compiler.schedule.uses import Uses
 from streamgen.contract import Bounds, KernelParams
 from streamgen.itensor import ITensor, without_reuse
 from streamgen.kernels.moves.fit_rows import FitRowsParams
+from streamgen.model.graph.late import LateArray
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations.site import Behind, Bound, Fixed, Source, Stream, of_stream
 
@@ -110,7 +111,7 @@ class PhaseSite:
         padded[:, :, : walks.shape[2]] = walks
         return Fixed(itensor, list(padded))
 
-    def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
+    def table(self, name: str, itensor: ITensor, data: np.ndarray | LateArray) -> Behind:
         # rows that are read at the same time, such as those of tokens and of positions, share no channel
         number = self._tables.setdefault(self.own.op, len(self._tables))
         channel = self._uses.plan.constant_channel(number)

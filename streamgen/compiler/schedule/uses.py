@@ -14,6 +14,7 @@ from streamgen.compiler.schedule.steps import Value
 from streamgen.contract import Bounds, KernelParams
 from streamgen.itensor import ITensor, without_reuse
 from streamgen.model.graph import Port
+from streamgen.model.graph.late import LateArray
 from streamgen.model.graph.logical import Shape
 from streamgen.model.operations.site import Behind, Fixed, Source, Stream
 from streamgen.platform.boards import Channel
@@ -148,7 +149,10 @@ class Uses:
             if not isinstance(fixed, Fixed):
                 continue
             name = node if port == "i" else f"{node}_{port.removeprefix('i_')}"
-            once, data = without_reuse(fixed.itensor), np.asarray(fixed.data)
+            once, walks = without_reuse(fixed.itensor), fixed.data
+            data = (
+                walks if isinstance(walks, LateArray) else np.asarray(walks if len(walks) > 1 else walks[0])
+            )
             channel = fixed.channel
             if channel is None:
                 channel = self._spread.setdefault(name, self.plan.constant_channel(len(self._spread)))
@@ -157,7 +161,7 @@ class Uses:
                 name=f"{name}_{phase.number}",
                 channel=channel,
                 itensor=once,
-                data=data if len(data) > 1 else data[0],
+                data=data,
             )
             where = (f"load_{name}", phase, once, fixed.prefetch, fixed.burst)
             load = self.load(*where, behind, "constant", once.shape)

@@ -56,7 +56,7 @@ from streamgen.kernels.matmul.issue import IssueParams
 from streamgen.kernels.matmul.operands import OperandsParams
 from streamgen.kernels.matmul.results import EXPONENT_BITS, ResultsParams
 from streamgen.numbers import formats
-from streamgen.numbers.quantisation import QuantisedWeight, row_sum
+from streamgen.numbers.quantisation import IntegerWeight, row_sum
 from streamgen.numbers.weights import BYTES, FORMATS
 
 GROUPS = sorted({group for form in FORMATS.values() for group in form.groups})
@@ -162,7 +162,7 @@ class ColumnParams:
     def accumulator_bits(self) -> int:
         return self.largest_sum.bit_length() + 1
 
-    def told(self, weights: Sequence[QuantisedWeight]) -> "ColumnParams":
+    def told(self, weights: Sequence[IntegerWeight]) -> "ColumnParams":
         """The column for these weights and all with smaller sums: sums have 48 bits, if that is enough."""
         most = ((1 << DSP_SUM - 1) - 1) // LARGEST_ACTIVATION
         if self.accumulator_bits <= DSP_SUM:

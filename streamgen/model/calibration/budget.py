@@ -18,7 +18,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from streamgen.base.progress import Progress
 from streamgen.model.graph.interpret import reference
 from streamgen.model.graph.logical import LogicalGraph, Matmul, Operation, Operator
-from streamgen.numbers.quantisation import Numbers, QuantisedWeight
+from streamgen.numbers.quantisation import IntegerWeight, Numbers
 from streamgen.numbers.weights import BYTES, DEFAULT, FORMATS, WeightFormat
 
 LAYER = re.compile(r"\[\d+\]")
@@ -120,7 +120,7 @@ def _sorted_out(graph: LogicalGraph, numbers: Numbers) -> tuple[list[_Matmuls], 
 
 def _settled(matmul: Matmul, numbers: Numbers, path: str) -> str | None:
     """The format that a matmul has, or that its checkpoint or the numbers set; None if neither does."""
-    if isinstance(matmul.weight, QuantisedWeight):
+    if isinstance(matmul.weight, IntegerWeight):
         return matmul.weight.format
     default, other = (numbers.weight_format(path, asked) for asked in (DEFAULT.name, BYTES.name))
     return default if default == other else matmul.wanted

@@ -156,7 +156,7 @@ class _Calibration:
     ) -> Operator:
         """Round a matmul, or read the result of an earlier call."""
         matmul, (source,) = operation.op.matmul, operation.inputs
-        assert matmul is not None and isinstance(matmul.weight, np.ndarray)
+        assert matmul is not None
         self.tell(f"calibrating {path}, {len(self.wanted) - len(self.left) + 1} of {len(self.wanted)}")
         weight = None if self.kept is None else self.kept.read(path)
         if weight is None:
@@ -165,7 +165,7 @@ class _Calibration:
             numbers = self.numbers
             try:
                 weight = quantise_w4_on(
-                    matmul.weight,
+                    matmul.floats,
                     moments[source],
                     group=numbers.group,
                     scale_bits=numbers.scale_bits,

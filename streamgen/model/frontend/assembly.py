@@ -31,6 +31,7 @@ from streamgen.model.operations import (
     TopK,
     Unary,
 )
+from streamgen.numbers.stored import StoredArray
 
 IDS = Input("ids", 1, "ids")
 TRACED = 3  # tokens of the pass for which a decoder is traced: one would hide a mask, two look like pairs
@@ -130,14 +131,14 @@ class Assembly:
 
 def language_model(
     name: str,
-    embedding: np.ndarray,
+    embedding: np.ndarray | StoredArray,
     layers: Sequence[LayerParts],
     norm: Norm,
     head: Linear,
     context: int,
 ) -> LogicalGraph:
-    """The graph of a model. embedding: float32 [vocabulary, hidden]. context: the number of positions of the
-    model.
+    """The graph of a model. embedding: float32 [vocabulary, hidden], in memory or in a file. context: the
+    number of positions of the model.
 
     If the head is tied, its weight is the same array object as `embedding`. GraphError names the parts that
     do not fit.

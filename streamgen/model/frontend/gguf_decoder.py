@@ -9,12 +9,27 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFReader, ReaderTensor
+from gguf import ReaderTensor
 
 from streamgen.model.frontend.assembly import Rotation
 from streamgen.model.frontend.gguf_fields import fields_of, other_fields, rope_of, rotated_of, sizes_of_fields
-from streamgen.model.frontend.gguf_file import changes_nothing, field_of, read_tensor, unreadable_tensors
-from streamgen.model.frontend.llama import Names, Sizes, Tensors, build_decoder, frequencies, linear_scaling
+from streamgen.model.frontend.gguf_file import (
+    MappedReader,
+    changes_nothing,
+    field_of,
+    read_tensor,
+    stored_matrix,
+    unreadable_tensors,
+)
+from streamgen.model.frontend.llama import (
+    Names,
+    Sizes,
+    Stored,
+    Tensors,
+    build_decoder,
+    frequencies,
+    linear_scaling,
+)
 from streamgen.model.frontend.metadata import Metadata
 from streamgen.model.graph.logical import LogicalGraph
 
@@ -41,19 +56,24 @@ NAMES = Names(
 )
 
 
-def load_gguf_decoder(path: Path, reader: GGUFReader) -> LogicalGraph:
+def load_gguf_decoder(path: Path, reader: MappedReader) -> LogicalGraph:
     """The decoder of a file."""
     tensors = {tensor.name: tensor for tensor in reader.tensors if not changes_nothing(tensor)}
     name = field_of(path, reader, "general.name")
     fields = fields_of(path, reader)
     sizes = _sizes(path, fields, tensors)
     other_fields(path, reader, fields)
+
+    def read(name: str) -> Stored:
+        tensor = tensors[name]
+        return stored_matrix(path, reader, tensor) if len(tensor.shape) == 2 else read_tensor(path, tensor)
+
     return build_decoder(
         name if isinstance(name, str) else path.stem,
         Tensors(
             path=path,
             shapes={name: tuple(int(n) for n in tensor.shape[::-1]) for name, tensor in tensors.items()},
-            read=lambda name: read_tensor(path, tensors[name]),
+            read=read,
             problems=lambda names: unreadable_tensors(tensors[name] for name in names),
         ),
         NAMES,

@@ -24,7 +24,9 @@ from gguf.quants import dequantize
 
 from streamgen.base.errors import CheckpointError
 from streamgen.base.gguf_metadata import require_gguf
+from streamgen.model.frontend.tensor_file import TensorFile, require_finite_rows
 from streamgen.numbers.quantisation import GroupGrid
+from streamgen.numbers.stored import StoredArray, StoredGrid, TensorRows
 from streamgen.numbers.weights import BYTES
 
 GROUP = 32
@@ -38,14 +40,16 @@ GRIDS = {Kind.Q4_0, Kind.Q4_1, Kind.Q4_K}
 CORRUPT = (ValueError, IndexError, KeyError, ArithmeticError, TypeError, OSError)
 
 
-class _Reader(GGUFReader):
+class MappedReader(GGUFReader):
     """Refuses to read past the end of the file; gguf's own reader returns fewer bytes than asked for.
 
     The file is mapped, but not as numpy's class memmap, because slices of that class take most of the time of
-    reading. Each array is cut in one loop, because a vocabulary has up to a million values.
+    reading. Each array is cut in one loop, because a vocabulary has up to a million values. files: by name of
+    a tensor, the file that holds it.
     """
 
     data: npt.NDArray[Any]
+    files: dict[str, TensorFile]
 
     def _get(
         self, offset: int, dtype: npt.DTypeLike, count: int = 1, override_order: Any = None
@@ -109,7 +113,7 @@ def lent(reader: GGUFReader) -> Iterator[None]:
         gguf.GGUFReader = before
 
 
-def open_gguf(path: Path) -> GGUFReader:
+def open_gguf(path: Path) -> MappedReader:
     """The reader of a file, with the tensors of all files that the model was split into.
 
     Raises CheckpointError if the file is not a GGUF file or is damaged, if it is not the first of several
@@ -122,22 +126,24 @@ def open_gguf(path: Path) -> GGUFReader:
     return reader
 
 
-def _open(path: Path) -> GGUFReader:
+def _open(path: Path) -> MappedReader:
     """The reader of one file."""
     require_gguf(path)
     try:
         with np.errstate(over="raise"):
-            reader = _Reader(path)
+            reader = MappedReader(path)
+        file = TensorFile(path)
     except CORRUPT as error:
         raise CheckpointError(
             f"{path}: truncated or corrupt GGUF: {type(error).__name__}: {error}"
         ) from error
     if reader.byte_order == "S":
         raise CheckpointError(f"{path}: the file is big-endian; only little-endian files can be read")
+    reader.files = {tensor.name: file for tensor in reader.tensors}
     return reader
 
 
-def _join(path: Path, reader: GGUFReader, count: int) -> None:
+def _join(path: Path, reader: MappedReader, count: int) -> None:
     """Add the tensors of the other files to the reader of the first. File names end with the number of the
     file: -00001-of-00003.gguf."""
     stem = path.name.removesuffix(_part(1, count))
@@ -158,6 +164,7 @@ def _join(path: Path, reader: GGUFReader, count: int) -> None:
             if tensor.name in tensors:
                 raise CheckpointError(f"{part}: tensor {tensor.name} is in another file too")
             tensors[tensor.name] = tensor
+        reader.files |= other.files
     total = field_of(path, reader, SPLIT_TENSORS)
     if total not in (None, len(tensors)):
         raise CheckpointError(
@@ -197,10 +204,14 @@ class StoredTensor(NamedTuple):
     asked: str | None = None
 
 
+StoredMatrix = tuple[StoredArray, StoredGrid[GroupGrid] | None, str | None]
+"""What `StoredTensor` has, of a matrix in its file."""
+
+
 def read_tensor(path: Path, tensor: ReaderTensor) -> StoredTensor:
     """A tensor, with its own grid if it is Q4_0, Q4_1 or Q4_K."""
     try:
-        grid = _grid(tensor)
+        grid = _grid(tensor.tensor_type, np.asarray(tensor.data))
         array = grid.dequantise() if grid else dequantize(tensor.data, tensor.tensor_type)
     except (ValueError, NotImplementedError) as error:
         raise CheckpointError(f"{path}: tensor {tensor.name}: {error}") from error
@@ -210,6 +221,40 @@ def read_tensor(path: Path, tensor: ReaderTensor) -> StoredTensor:
         position = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise CheckpointError(f"{path}: tensor {tensor.name}{list(position)} is {array[position]}")
     return StoredTensor(array, grid, asked_of(tensor))
+
+
+def stored_matrix(path: Path, reader: MappedReader, tensor: ReaderTensor) -> StoredMatrix:
+    """A tensor of two dimensions that is read when it is asked for; it is read once now, to find values that
+    are not finite. Raises the errors of `read_tensor`."""
+    kind, file = tensor.tensor_type, reader.files[tensor.name]
+    N, K = (int(n) for n in tensor.shape[::-1])
+    dtype, row = tensor.data.dtype, tensor.data.shape[1:]
+    size = int(np.prod(row, dtype=np.int64)) * dtype.itemsize
+
+    def data(first: int, end: int) -> np.ndarray:
+        content = file.bytes(int(tensor.data_offset) + first * size, (end - first) * size)
+        return content.view(dtype).reshape(end - first, *row)
+
+    def grid(first: int, end: int) -> GroupGrid:
+        try:
+            found = _grid(kind, data(first, end))
+        except ValueError as error:
+            if first:  # the message counts rows from the first one
+                return grid(0, end)[first:]
+            raise CheckpointError(f"{path}: tensor {tensor.name}: {error}") from error
+        assert found is not None
+        return found
+
+    def floats(first: int, end: int) -> np.ndarray:
+        array = grid(first, end).dequantise() if kind in GRIDS else dequantize(data(first, end), kind)
+        return array.astype(np.float32, copy=False)
+
+    def refuse(position: list[int], value: np.ndarray) -> Exception:
+        return CheckpointError(f"{path}: tensor {tensor.name}{position} is {value}")
+
+    array = TensorRows((N, K), floats)
+    require_finite_rows(array, refuse)
+    return array, StoredGrid((N, K), GROUP, grid) if kind in GRIDS else None, asked_of(tensor)
 
 
 def unreadable_tensors(tensors: Iterable[ReaderTensor]) -> list[str]:
@@ -254,15 +299,15 @@ def asked_of(tensor: ReaderTensor) -> str | None:
     return None if has_grid(tensor) or tensor.tensor_type in FLOATS else BYTES.name
 
 
-def _grid(tensor: ReaderTensor) -> GroupGrid | None:
-    """The 4-bit grid of a tensor that has one."""
-    if not has_grid(tensor):
+def _grid(kind: Kind, data: np.ndarray) -> GroupGrid | None:
+    """The 4-bit grid of rows of a tensor of this type; None if the type has none."""
+    if kind not in GRIDS:
         return None
-    if tensor.tensor_type == Kind.Q4_K:
-        return _grid_of_blocks(tensor)
-    head = 4 if tensor.tensor_type == Kind.Q4_1 else 2
-    N = tensor.data.shape[0]
-    blocks = np.asarray(tensor.data).reshape(N, -1, head + GROUP // 2)
+    if kind == Kind.Q4_K:
+        return _grid_of_blocks(data)
+    head = 4 if kind == Kind.Q4_1 else 2
+    N = len(data)
+    blocks = data.reshape(N, -1, head + GROUP // 2)
     reals = np.ascontiguousarray(blocks[..., :head]).view(np.float16).astype(np.float32)
     scale = reals[..., 0]
     minimum = reals[..., 1] if head == 4 else -8 * scale
@@ -271,10 +316,10 @@ def _grid(tensor: ReaderTensor) -> GroupGrid | None:
     return GroupGrid(codes, scale, minimum)
 
 
-def _grid_of_blocks(tensor: ReaderTensor) -> GroupGrid:
-    """The grid of a Q4_K tensor."""
-    N = tensor.data.shape[0]
-    blocks = np.asarray(tensor.data).reshape(N, -1, 4 + 12 + GROUPS * GROUP // 2)
+def _grid_of_blocks(data: np.ndarray) -> GroupGrid:
+    """The grid of rows of a Q4_K tensor."""
+    N = len(data)
+    blocks = data.reshape(N, -1, 4 + 12 + GROUPS * GROUP // 2)
     factors = np.ascontiguousarray(blocks[..., :4]).view(np.float16).astype(np.float32)
     packed, rest = np.split(blocks[..., 4:16], [8], axis=-1)
     low, high = packed & 63, packed >> 6

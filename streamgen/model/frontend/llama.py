@@ -32,6 +32,9 @@ from streamgen.model.frontend.problems import refuse, untied
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import Linear, Norm
 from streamgen.numbers.quantisation import GroupGrid
+from streamgen.numbers.stored import StoredArray, StoredGrid
+
+ROWS = 1024  # of two tensors that are compared at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +79,19 @@ class Names:
     interleaved: bool
 
 
+Grid = GroupGrid | StoredGrid[GroupGrid]
+Stored = tuple[np.ndarray | StoredArray, Grid | None, str | None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """The tensors of a checkpoint. read: returns the float32 array, the grid of a 4-bit tensor, and the
-    format that the tensor asks for. problems: the reasons why the tensors of these names cannot be read."""
+    """The tensors of a checkpoint. read: returns the float32 array, which stays in its file if it is a
+    matrix, the grid of a 4-bit tensor, and the format that the tensor asks for. problems: the reasons why the
+    tensors of these names cannot be read."""
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]]
-    read: Callable[[str], tuple[np.ndarray, GroupGrid | None, str | None]]
+    read: Callable[[str], Stored]
     problems: Callable[[Iterable[str]], Sequence[str]] = lambda names: ()
 
 
@@ -115,7 +123,7 @@ def needed_shapes(names: Names, sizes: Sizes) -> dict[str, tuple[int, ...]]:
     return _Builder(Tensors(path=Path(), shapes={}, read=_nothing), names, sizes).needed()
 
 
-def _nothing(name: str) -> tuple[np.ndarray, None, None]:
+def _nothing(name: str) -> Stored:
     raise AssertionError(f"{name} is not read")
 
 
@@ -140,7 +148,7 @@ class _Builder:
         refuse(self.path, self.unread, vocabulary=self._vocabulary)
         return language_model(name, embedding, layers, norm, head, sizes.context)
 
-    def _read(self, name: str) -> tuple[np.ndarray, GroupGrid | None, str | None]:
+    def _read(self, name: str) -> Stored:
         """Read a tensor; zeros for one that cannot be read, so that all of these are reported together."""
         try:
             return self.tensors.read(name)
@@ -156,7 +164,10 @@ class _Builder:
         if not self.sizes.tied or not shapes.keys() >= {*both} or self.tensors.problems(both):
             return []
         head, embedding = (self._read(name)[0] for name in both)
-        return [] if np.array_equal(head, embedding) or self.unread else [untied(*both)]
+        if self.unread or head.shape != embedding.shape:
+            return [] if self.unread else [untied(*both)]
+        parts = (slice(first, first + ROWS) for first in range(0, len(head), ROWS))
+        return [] if all(np.array_equal(head[rows], embedding[rows]) for rows in parts) else [untied(*both)]
 
     def _check(self) -> None:
         sizes, names, shapes = self.sizes, self.names, self.tensors.shapes
@@ -265,16 +276,20 @@ class _Builder:
         )
 
     def _norm(self, name: str) -> Norm:
-        return Norm("rms", self._read(f"{name}.weight")[0], self.sizes.epsilon)
+        return Norm("rms", self._vector(f"{name}.weight"), self.sizes.epsilon)
+
+    def _vector(self, name: str) -> np.ndarray:
+        """A tensor of one dimension, in memory."""
+        return np.asarray(self._read(name)[0])
 
     def _linear(self, name: str, order: np.ndarray | None = None) -> Linear:
         """A Linear whose rows are in the given order: those of weight, bias and grid alike."""
         weight, grid, asked = self._read(f"{name}.weight")
         has_bias = f"{name}.bias" in self.tensors.shapes
-        bias = self._read(f"{name}.bias")[0] if has_bias else None
+        bias = self._vector(f"{name}.bias") if has_bias else None
         if order is not None:
-            weight, bias = weight[order], None if bias is None else bias[order]
-            grid = grid and GroupGrid(grid.codes[order], grid.scale[order], grid.minimum[order])
+            weight = weight.taken(order) if isinstance(weight, StoredArray) else weight[order]
+            bias, grid = None if bias is None else bias[order], grid and grid.taken(order)
         return Linear(weight, bias, grid, asked)
 
 

@@ -29,6 +29,7 @@ from streamgen.model.frontend.metadata import Metadata
 from streamgen.model.frontend.problems import PART, config_problems
 from streamgen.model.frontend.safetensors_file import TensorFolder, read_config
 from streamgen.model.graph.logical import LogicalGraph
+from streamgen.numbers.stored import StoredArray
 
 MODEL_TYPES = ("llama", "mistral")
 ROTATIONS = ("default", "linear", "llama3")
@@ -75,8 +76,8 @@ def load_safetensors_decoder(folder: Path) -> LogicalGraph:
     sizes = replace(sizes, problems=[*sizes.problems, *file_problems(folder)])
     files = TensorFolder(folder)
 
-    def read(name: str) -> tuple[np.ndarray, None, None]:
-        return files.floats(name), None, None
+    def read(name: str) -> tuple[np.ndarray | StoredArray, None, None]:
+        return files.stored(name) if len(files.shapes[name]) == 2 else files.floats(name), None, None
 
     tensors = Tensors(path=folder, shapes=files.shapes, read=read, problems=files.problems)
     return build_decoder(folder.resolve().name, tensors, NAMES, sizes)

@@ -1,6 +1,7 @@
 """Folders with config.json and safetensors files: their contents, read tensor by tensor."""
 
 import json
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from streamgen.base.errors import CheckpointError
+from streamgen.model.frontend.tensor_file import TensorFile, require_finite_rows
+from streamgen.numbers.stored import StoredArray, TensorRows
 
-FLOATS = ("F64", "F32", "F16", "BF16")  # names of types in safetensors
+FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+"""By name of a type in safetensors, the numpy type of its elements; of BF16, of their bits."""
 INTEGERS = ("I32", "I64")
 
 
@@ -34,6 +38,7 @@ class TensorFolder:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, str] = {}
         self._files: dict[str, tuple[Path, Any]] = {}
+        self._opened: dict[Path, _Offsets] = {}
         self._repeated: list[str] = []
         for path in weight_files(folder):
             try:
@@ -62,21 +67,68 @@ class TensorFolder:
     def floats(self, name: str) -> np.ndarray:
         """A tensor as float32; CheckpointError for other types than floats and for values that are not
         finite."""
-        array: np.ndarray = self._read(name, FLOATS).float().numpy()
-        if not np.isfinite(array).all():
-            position = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise CheckpointError(f"{self.folder}: tensor {name}{list(position)} is {array[position]}")
+        return np.asarray(self.stored(name))
+
+    def stored(self, name: str) -> StoredArray:
+        """A tensor that is read when it is asked for; it is read once now, to find values that are not
+        finite. Raises the errors of `floats`."""
+        self._require(name, FLOATS)
+        (path, _), shape, kind = self._files[name], self.shapes[name], self.types[name]
+        if path not in self._opened:
+            self._opened[path] = _Offsets(path)
+        offsets = self._opened[path]
+        row, rest = shape[:1] or (1,), shape[1:]
+        size = int(np.prod(rest, dtype=np.int64)) * np.dtype(FLOATS[kind]).itemsize
+        first = offsets.first[name]
+
+        def read(begin: int, end: int) -> np.ndarray:
+            content = offsets.file.bytes(first + begin * size, (end - begin) * size)
+            return _floats(content.view(FLOATS[kind])).reshape(end - begin, *rest)
+
+        def refuse(position: list[int], value: np.ndarray) -> Exception:
+            return CheckpointError(f"{self.folder}: tensor {name}{position[: len(shape)]} is {value}")
+
+        array = TensorRows((*row, *rest), read)
+        require_finite_rows(array, refuse)
         return array
 
-    def _read(self, name: str, types: tuple[str, ...]) -> Any:
-        if wrong := self._unlike(name, types):
-            raise CheckpointError(f"{self.folder}: {wrong}")
+    def _read(self, name: str, types: Iterable[str]) -> Any:
+        self._require(name, types)
         return self._files[name][1].get_tensor(name)
 
-    def _unlike(self, name: str, types: tuple[str, ...]) -> str | None:
+    def _require(self, name: str, types: Iterable[str]) -> None:
+        """Raise CheckpointError for a tensor that does not have one of these types."""
+        if wrong := self._unlike(name, types):
+            raise CheckpointError(f"{self.folder}: {wrong}")
+
+    def _unlike(self, name: str, types: Iterable[str]) -> str | None:
         """The problem with a tensor that does not have one of these types; None if it has."""
         kind = self.types[name]
         return None if kind in types else f"tensor {name} is {kind}; {', '.join(types)} can be read"
+
+
+class _Offsets:
+    """A file of safetensors whose header is known to be right. first: by name, the first byte of a tensor."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = TensorFile(path)
+        (length,) = struct.unpack("<Q", self.file.bytes(0, 8).tobytes())
+        header = json.loads(self.file.bytes(8, length).tobytes())
+        self.first = {
+            name: 8 + length + said["data_offsets"][0]
+            for name, said in header.items()
+            if name != "__metadata__"
+        }
+
+
+def _floats(stored: np.ndarray) -> np.ndarray:
+    """Elements as float32; of uint16, the bits of BF16."""
+    if stored.dtype == np.uint16:
+        wide = stored.astype(np.uint32)
+        wide <<= 16
+        return wide.view(np.float32)
+    with np.errstate(over="ignore"):
+        return stored.astype(np.float32, copy=False)
 
 
 def _json(path: Path) -> dict[str, Any]:

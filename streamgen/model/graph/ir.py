@@ -24,6 +24,7 @@ import numpy as np
 from streamgen.base.errors import GraphError
 from streamgen.contract import Bounds, KernelParams, descriptor_values, multipliers, streams
 from streamgen.itensor import ITensor
+from streamgen.model.graph.late import LateArray
 
 
 @dataclass(frozen=True, order=True)
@@ -135,7 +136,7 @@ class Tensor:
     node: str
     shape: tuple[int, ...]
     channel: int
-    data: np.ndarray | None = field(default=None, repr=False)
+    data: np.ndarray | LateArray | None = field(default=None, repr=False)
     port: str = "memory"
     itensor: ITensor | None = None
     buffer: str | None = None
@@ -150,6 +151,13 @@ class Tensor:
         """The number of arrays in the order of `itensor` in the data of a constant."""
         assert self.data is not None
         return len(self.data) if self.data.ndim > itensor.rank else 1
+
+    def values(self, itensor: ITensor, walk: int) -> np.ndarray:
+        """The array of a walk in the data of a constant."""
+        assert self.data is not None
+        array = self.data[walk] if self.data.ndim > itensor.rank else self.data
+        assert isinstance(array, np.ndarray)
+        return array
 
 
 @dataclass(frozen=True)

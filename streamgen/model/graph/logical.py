@@ -21,9 +21,11 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
+from streamgen.artifact.packed import PackedRows
 from streamgen.base.errors import GraphError
 from streamgen.model.graph.run import Run
-from streamgen.numbers.quantisation import Numbers, QuantisedWeight
+from streamgen.numbers.quantisation import IntegerWeight, Numbers
+from streamgen.numbers.stored import StoredArray
 
 Rows = Literal["tokens", "positions", "one", "every"]
 Padding = Literal["none", "alike", "own"]
@@ -53,8 +55,8 @@ class Matmul(Protocol):
     """y = x @ weight.T + bias, as columns of multipliers compute it."""
 
     @property
-    def weight(self) -> np.ndarray | QuantisedWeight:
-        """float32 [N, K], or integers on the grid of the hardware."""
+    def weight(self) -> np.ndarray | StoredArray | IntegerWeight:
+        """float32 [N, K], in memory or in a file, or integers on the grid of the hardware."""
 
     @property
     def bias(self) -> np.ndarray | None:
@@ -65,7 +67,7 @@ class Matmul(Protocol):
         """N and K."""
 
     @property
-    def integers(self) -> QuantisedWeight:
+    def integers(self) -> IntegerWeight:
         """The quantised weight; GraphError if it is not quantised."""
 
     @property
@@ -79,7 +81,7 @@ class Matmul(Protocol):
     def is_fitted(self, numbers: Numbers, path: str) -> bool:
         """Whether its floats must be fitted to 4 bits, because they have no grid of their own."""
 
-    def with_weight(self, weight: QuantisedWeight) -> Operator:
+    def with_weight(self, weight: IntegerWeight) -> Operator:
         """The operation with integers instead of floats."""
 
 
@@ -186,6 +188,11 @@ class Operator(ABC):
         """The operation with its weights on the grid of the hardware; ValueError if that is impossible."""
         return self
 
+    def packed(self, parts: Mapping[str, PackedRows]) -> Operator:
+        """The operation with records in the place of its table. parts: by format, "f24" or
+        "i8", the rows that are stored of the table."""
+        raise GraphError(f"{self} has no table")
+
     def bind(self, site: Any, *inputs: Any) -> tuple[Any, ...]:
         """Ask the site (`operations.site`) for the kernels that compute the operation in one phase; return
         the results.
@@ -200,8 +207,10 @@ class Operator(ABC):
 
 
 def _form(value: Any) -> Hashable:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | StoredArray):
         return "array", value.shape
+    if isinstance(value, IntegerWeight):
+        return "integers", value.shape, value.format, value.group, value.grouped, value.minimums
     if is_dataclass(value):
         return _fields(value)
     found: Hashable = value

@@ -98,7 +98,7 @@ def save_program(program: Program, folder: Path) -> None:
             if tensor.data is not None:
                 # a fixed date, so that the bytes depend on nothing but the data
                 with archive.open(zipfile.ZipInfo(f"{places[id(tensor)]}.npy"), "w") as file:
-                    np.lib.format.write_array(file, tensor.data, allow_pickle=False)
+                    np.lib.format.write_array(file, np.asarray(tensor.data), allow_pickle=False)
 
 
 def load_program(

@@ -14,11 +14,14 @@ larger K is cut into pieces that meet this bound. Their sums are added as int64,
 hardware's 64-bit accumulator.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray
 
+from streamgen.base.kept import ROOM
+from streamgen.base.threads import side_by_side
 from streamgen.gateware.arith import F24, AddParams, ScaleAccumulatorParams
 from streamgen.gateware.arith.scale import ACCUMULATOR_FRACTION
 from streamgen.kernels.matmul.quantise import golden as quantise
@@ -30,7 +33,7 @@ from streamgen.numbers.formats import (
     MX_MAX_SHIFT,
     round_f24,
 )
-from streamgen.numbers.quantisation import QuantisedWeight
+from streamgen.numbers.quantisation import IntegerWeight, QuantisedWeight
 
 EXACT = 1 << 53
 """float64 holds every integer up to this one."""
@@ -38,6 +41,8 @@ LARGEST_ACTIVATION = 127 * MX_MAX_FACTOR << ACCUMULATOR_FRACTION
 SCALER = ScaleAccumulatorParams(width=64, form=F24)
 ADD = AddParams(form=F24)
 ROWS_AT_ONCE = 256  # rows of a weight; in float64 they fit the cache
+KEPT_INTEGER_BYTES = 2  # of most weights
+ELEMENTS_AT_ONCE = 1 << 19  # of a weight that is read in each call; they fit the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,3 +117,39 @@ class ExactLinear:
             part = slice(first, first + self.piece)
             total += (integers[:, part] @ weight[:, part].T).astype(np.int64)
         return total
+
+
+def exact_linear(weight: IntegerWeight, bias: ndarray | None = None) -> Callable[[Activations], ndarray]:
+    """The function of `ExactLinear`. A weight that is not in memory is read in each call, unless there is
+    room to keep it (`base.kept`)."""
+    if isinstance(weight, QuantisedWeight):
+        return ExactLinear(weight, bias)
+    return _ReadLinear(weight, bias)
+
+
+class _ReadLinear:
+    """The function of a weight that is not in memory, some rows at a time."""
+
+    def __init__(self, weight: IntegerWeight, bias: ndarray | None) -> None:
+        self._weight, self._bias = weight, bias
+        self._kept: list[ExactLinear] | None = None
+
+    def __call__(self, x: Activations) -> ndarray:
+        """float32 array [T, N] of f24 values."""
+        N, K = self._weight.shape
+        if self._kept is None and ROOM.take(self, N * K * KEPT_INTEGER_BYTES):
+            self._kept = side_by_side(self._parts(), self._rows())
+        if self._kept is not None:
+            return np.concatenate(side_by_side(lambda part: part(x), self._kept), axis=1)
+        parts = self._parts()
+        return np.concatenate(side_by_side(lambda rows: parts(rows)(x), self._rows()), axis=1)
+
+    def _rows(self) -> list[slice]:
+        N, K = self._weight.shape
+        step = max(1, ELEMENTS_AT_ONCE // K)
+        return [slice(first, first + step) for first in range(0, N, step)]
+
+    def _parts(self) -> Callable[[slice], ExactLinear]:
+        """Read the weight. The result is the function of some of its rows."""
+        whole = self._weight.read()
+        return lambda rows: ExactLinear(whole.read(rows), None if self._bias is None else self._bias[rows])

@@ -5,27 +5,30 @@ In the accelerator activations are mxi8 and weights are integers. Sums are exact
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.model.graph.logical import Exact, Form, Matmul, Operator, Shape
 from streamgen.model.graph.run import Run
-from streamgen.model.operations.exact_linear import ExactLinear, quantise_activations
+from streamgen.model.operations.exact_linear import exact_linear, quantise_activations
 from streamgen.model.operations.site import Bound, Site, Stream
-from streamgen.numbers.quantisation import GroupGrid, Numbers, QuantisedWeight, quantise
+from streamgen.numbers.quantisation import GroupGrid, IntegerWeight, Numbers, quantise
+from streamgen.numbers.stored import StoredArray, StoredGrid
+from streamgen.numbers.streamed import streamed
 from streamgen.numbers.weights import FORMATS, GRID
 
 
 @dataclass(frozen=True, eq=False)
 class Linear(Operator):
-    """weight: float32 [N, K], or integers on the grid of the hardware. bias: float32 [N]. grid: the weight's
-    own 4-bit grid, if its checkpoint has one. asked: the format that the checkpoint asks for if there is no
-    grid: "w8" for other quantised weights, None for floats."""
+    """weight: float32 [N, K], in memory or in a file, or integers on the grid of the hardware. bias: float32
+    [N]. grid: the weight's own 4-bit grid, if its checkpoint has one. asked: the format that the checkpoint
+    asks for if there is no grid: "w8" for other quantised weights, None for floats."""
 
-    weight: np.ndarray | QuantisedWeight
+    weight: np.ndarray | StoredArray | IntegerWeight
     bias: np.ndarray | None = None
-    grid: GroupGrid | None = None
+    grid: GroupGrid | StoredGrid[GroupGrid] | None = None
     asked: str | None = None
     row_wise = True
     padding = "own"
@@ -38,9 +41,9 @@ class Linear(Operator):
                 f"a Linear has weight {list(self.extents)} and bias {list(self.bias.shape)}; "
                 f"[{self.extents[0]}] is needed"
             )
-        if self.grid is not None and self.grid.codes.shape != self.extents:
+        if self.grid is not None and self.grid.shape != self.extents:
             raise GraphError(
-                f"a Linear has weight {list(self.extents)} and a grid of {list(self.grid.codes.shape)}"
+                f"a Linear has weight {list(self.extents)} and a grid of {list(self.grid.shape)}"
             )
 
     @property
@@ -50,8 +53,7 @@ class Linear(Operator):
     @property
     def extents(self) -> tuple[int, ...]:
         """N and K."""
-        weight = self.weight
-        return weight.codes.shape if isinstance(weight, QuantisedWeight) else weight.shape
+        return self.weight.shape
 
     @property
     def wanted(self) -> str | None:
@@ -62,12 +64,12 @@ class Linear(Operator):
         """Whether the floats must be fitted to few bits, because they have no grid."""
         form = FORMATS[numbers.weight_format(path, self.wanted)]
         kept = self.grid is not None and form.keep is not None
-        return not isinstance(self.weight, QuantisedWeight) and not kept and form.is_narrow
+        return not isinstance(self.weight, IntegerWeight) and not kept and form.is_narrow
 
     @property
-    def integers(self) -> QuantisedWeight:
+    def integers(self) -> IntegerWeight:
         """The quantised weight; GraphError if it is not quantised."""
-        if not isinstance(self.weight, QuantisedWeight):
+        if not isinstance(self.weight, IntegerWeight):
             raise GraphError(f"{self} is not quantised")
         return self.weight
 
@@ -83,9 +85,10 @@ class Linear(Operator):
         return super().form() if not (self.grid or self.asked) else Linear(self.weight, self.bias).form()
 
     def quantised(self, numbers: Numbers, path: str) -> "Linear":
-        if isinstance(self.weight, QuantisedWeight):
+        if isinstance(self.weight, IntegerWeight):
             return self
-        weight = quantise(
+        make: Any = streamed if isinstance(self.weight, StoredArray) else quantise
+        weight = make(
             self.weight,
             self.grid,
             form=numbers.weight_format(path, self.wanted),
@@ -95,7 +98,7 @@ class Linear(Operator):
         )
         return self.with_weight(weight)
 
-    def with_weight(self, weight: QuantisedWeight) -> "Linear":
+    def with_weight(self, weight: IntegerWeight) -> "Linear":
         return Linear(weight, self.bias)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
@@ -106,10 +109,11 @@ class Linear(Operator):
     @property
     def floats(self) -> np.ndarray:
         """The weight as numbers; for a quantised weight the values of its integers."""
-        return self.weight.dequantise() if isinstance(self.weight, QuantisedWeight) else self.weight
+        weight = self.weight
+        return weight.read().dequantise() if isinstance(weight, IntegerWeight) else np.asarray(weight)
 
     def exact(self) -> Exact:
-        linear = ExactLinear(self.integers, self.bias)
+        linear = exact_linear(self.integers, self.bias)
         return lambda run, x: linear(run.once("mxi8", x, quantise_activations))
 
     def bind(self, site: Site, *inputs: Bound) -> tuple[Stream, ...]:
@@ -121,5 +125,5 @@ class Linear(Operator):
         extras = [] if self.bias is None else ["bias"]
         extras += [] if self.grid is None else [f"grid of {self.grid.group}"]
         extras += [] if self.asked is None else [f"of {self.asked}"]
-        extras += [self.weight.format] if isinstance(self.weight, QuantisedWeight) else []
+        extras += [self.weight.format] if isinstance(self.weight, IntegerWeight) else []
         return f"linear[{', '.join([f'{K} -> {N}', *extras])}]"

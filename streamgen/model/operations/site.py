@@ -16,6 +16,7 @@ from streamgen.artifact.kv_layout import KvLayout
 from streamgen.contract import Bounds, KernelParams
 from streamgen.itensor import ITensor
 from streamgen.model.graph import Port
+from streamgen.model.graph.late import LateArray
 from streamgen.model.graph.logical import Operator, Shape
 from streamgen.platform.boards import Channel
 
@@ -50,7 +51,7 @@ class Fixed:
     """
 
     itensor: ITensor
-    data: Sequence[np.ndarray]
+    data: Sequence[np.ndarray] | LateArray
     channel: int | None = None
     prefetch: int = 64
     burst: int = 16
@@ -65,7 +66,7 @@ class Behind:
     name: str
     channel: int
     itensor: ITensor
-    data: np.ndarray | None = None
+    data: np.ndarray | LateArray | None = None
     buffer: str | None = None
 
 
@@ -177,7 +178,7 @@ class Site(Protocol):
         """A constant [1, features] for each walk, in the order of `itensor`."""
         ...
 
-    def table(self, name: str, itensor: ITensor, data: np.ndarray) -> Behind:
+    def table(self, name: str, itensor: ITensor, data: np.ndarray | LateArray) -> Behind:
         """A table in memory behind the port `memory` of a kernel."""
         ...
 

@@ -2,17 +2,19 @@
 
 Every class is written by its name and looked up in a closed list, so loading a file runs no foreign code. A
 class of another package is written with its module and is looked up only if the caller trusts the package. An
-array that several operations share (a tied head) is written once and shared again when loaded.
+array that several operations share (a tied head) is written once and shared again when loaded. Weights of a
+written model are records of their places in the weight files of its folder (`artifact.packed`).
 """
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from streamgen.artifact.packed import RECORDS, PackedFloats, PackedTable, PackedWeight, WeightFiles
 from streamgen.base.errors import CheckpointError, GraphError
 from streamgen.base.files import parsed, read_arrays, read_file
 from streamgen.model import operations
@@ -27,6 +29,7 @@ _CLASSES = {
     for kind in (
         *(kind for kind in _OPERATORS if isinstance(kind, type) and issubclass(kind, Operator)),
         *(GroupGrid, LogicalGraph, Operation, QuantisedWeight, Repeat, Input),
+        *RECORDS,
     )
 }
 
@@ -39,13 +42,19 @@ def save_graph(graph: LogicalGraph, path: Path) -> None:
         np.savez(file, allow_pickle=False, **{TREE: tree, **dict(arrays.values())})
 
 
-def load_graph(path: Path, content: bytes | None = None, trust: Collection[str] = ()) -> LogicalGraph:
+def load_graph(
+    path: Path,
+    content: bytes | None = None,
+    trust: Collection[str] = (),
+    files: WeightFiles | None = None,
+) -> LogicalGraph:
     """The graph that `save_graph` wrote. content: of the file, if already read. trust: packages whose
-    operations may be used. CheckpointError for a file that is missing, damaged or not a graph, or that uses
-    operations of other packages."""
+    operations may be used. files: weight files of its folder, from which weights are then read.
+    CheckpointError for a file that is missing, damaged or not a graph, or that uses operations of other
+    packages."""
     try:
         arrays = read_arrays(read_file(path.parent, path.name) if content is None else content)
-        graph = _value(parsed(arrays.pop(TREE).tobytes()), arrays, trust)
+        graph = _TreeReader(arrays, trust, files).value(parsed(arrays.pop(TREE).tobytes()))
         if not isinstance(graph, LogicalGraph):
             raise TypeError(f"it holds a {type(graph).__name__}")
         return graph
@@ -70,7 +79,13 @@ def _tree(value: Any, arrays: dict[int, tuple[str, np.ndarray]]) -> Any:
         name, _ = arrays.setdefault(id(value), (f"array_{len(arrays)}", value))
         return {"array": name}
     if is_dataclass(value) and (kind := _kind(type(value))) is not None:
-        return {kind: {f.name: _tree(getattr(value, f.name), arrays) for f in fields(value)}}
+        return {
+            kind: {
+                f.name: _tree(getattr(value, f.name), arrays)
+                for f in fields(value)
+                if f.metadata.get("stored", True)
+            }
+        }
     if isinstance(value, frozenset):
         return {"set": sorted(value)}
     if isinstance(value, tuple):
@@ -80,18 +95,29 @@ def _tree(value: Any, arrays: dict[int, tuple[str, np.ndarray]]) -> Any:
     raise TypeError(f"{value!r} cannot be stored: graphs hold numbers, strings, arrays and known operations")
 
 
-def _value(tree: Any, arrays: Mapping[str, np.ndarray], trust: Collection[str]) -> Any:
-    """Inverse of `_tree`. Raises KeyError, TypeError, ValueError or GraphError for a wrong tree."""
-    if isinstance(tree, list):
-        return tuple(_value(element, arrays, trust) for element in tree)
-    if not isinstance(tree, dict):
-        return tree
-    ((kind, content),) = tree.items()
-    if kind == "array":
-        return arrays[content]
-    if kind == "set":
-        return frozenset(content)
-    return _class(kind, trust)(**{key: _value(element, arrays, trust) for key, element in content.items()})
+class _TreeReader:
+    """Inverse of `_tree`."""
+
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray], trust: Collection[str], files: WeightFiles | None
+    ) -> None:
+        self._arrays, self._trust, self._files = arrays, trust, files
+
+    def value(self, tree: Any) -> Any:
+        """The value of a tree. Raises KeyError, TypeError, ValueError or GraphError for a wrong tree."""
+        if isinstance(tree, list):
+            return tuple(map(self.value, tree))
+        if not isinstance(tree, dict):
+            return tree
+        ((kind, content),) = tree.items()
+        if kind == "array":
+            return self._arrays[content]
+        if kind == "set":
+            return frozenset(content)
+        made = _class(kind, self._trust)(**{key: self.value(element) for key, element in content.items()})
+        if isinstance(made, PackedWeight | PackedTable | PackedFloats):
+            return replace(made, files=self._files)
+        return made
 
 
 def _kind(kind: type) -> str | None:

@@ -56,7 +56,7 @@ def test_tables(extent: int) -> None:
     stored = []
     for table in (np.broadcast_to(np.float32(0.5), (100, 64)), np.full((100, 64), 0.5, np.float32)):
         rows = Embedding(quantise(table, form="w8"))
-        stored.append((rows._stored("i8", extent), rows._stored("f24", 1)))
+        stored.append((rows._stored("i8", extent)[0], rows._stored("f24", 1)[0]))
     for one, other in zip(*stored, strict=True):
         assert one.shape == other.shape
         assert np.array_equal(one[:-1], other[:-1])
