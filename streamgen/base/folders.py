@@ -31,7 +31,7 @@ def new_folder(target: Path, marks: Collection[str] = (), needed: int = 0) -> It
     """
     require_free(target, marks)
     created = [place for place in target.parents if not place.exists()]
-    partial = None
+    partial, held = None, None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _locked(target.parent):
@@ -40,11 +40,8 @@ def new_folder(target: Path, marks: Collection[str] = (), needed: int = 0) -> It
             partial = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=target.parent))
             held = os.open(partial, os.O_RDONLY)
             _lock(held)
-        try:
-            with _named(target):
-                yield partial
-        finally:
-            os.close(held)
+        with _named(target):
+            yield partial
         partial.chmod(0o755)
         try:
             partial.replace(target)
@@ -63,6 +60,9 @@ def new_folder(target: Path, marks: Collection[str] = (), needed: int = 0) -> It
             with suppress(OSError):
                 place.rmdir()
         raise
+    finally:
+        if held is not None:
+            os.close(held)
 
 
 def require_room(target: Path, needed: int) -> None:

@@ -4,8 +4,11 @@ import errno
 import os
 import random
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -208,6 +211,67 @@ def test_failed_write_leaves_nothing(
             tiny().write(tmp_path / "new" / "folder" / "written")
     assert list(tmp_path.iterdir()) == []
     assert contents(tiny().write(tmp_path / "written")) == written
+
+
+MOMENTS = {
+    "at once": (folders.tempfile, "mkdtemp"),
+    "in the texts": (Path, "write_bytes"),
+    "in the weights": (MemoryLayout, "pack"),
+    "in the manifest": (accelerator, "sealed"),
+    "before the end": (Path, "replace"),
+}
+
+
+@pytest.mark.parametrize("owner, name", MOMENTS.values(), ids=MOMENTS)
+def test_a_killed_write_leaves_no_folder(
+    written: dict[str, bytes], tmp_path: Path, owner: object, name: str
+) -> None:
+    """The next write removes what the killed process left beside it."""
+    model, target = tiny(), tmp_path / "written"
+    reached, say = os.pipe()
+    if not (child := os.fork()):
+        real = getattr(owner, name)
+
+        def stop(*given: object, **named: object) -> None:
+            if name == "mkdtemp":
+                real(*given, **named)
+            os.write(say, b"!")
+            time.sleep(600)
+
+        setattr(owner, name, stop)
+        model.write(target)
+        os._exit(1)
+    try:
+        assert os.read(reached, 1) == b"!"
+        left = list(tmp_path.iterdir())
+        assert len(left) == 1 and left[0] != target and left[0].name.startswith(".")
+        if name != "mkdtemp":  # then the process holds the folder in which it makes its own
+            assert contents(model.write(target)) == written
+            assert sorted(tmp_path.iterdir()) == sorted([*left, target]), "the process still lives"
+            shutil.rmtree(target)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert not target.exists()
+    assert contents(model.write(target)) == written
+    assert list(tmp_path.iterdir()) == [target]
+    os.close(reached)
+    os.close(say)
+
+
+def test_a_disk_that_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before anything is packed or written."""
+    model, target = tiny(), tmp_path / "new" / "written"
+    needed = sum(buffer.bytes for buffer in model.manifest.buffers if buffer.role == "weights")
+    usage = shutil.disk_usage(tmp_path)._replace(free=needed - 1)
+    monkeypatch.setattr(folders.shutil, "disk_usage", lambda place: usage)
+    monkeypatch.setattr(MemoryLayout, "pack", None)
+    with pytest.raises(
+        OSError, match=r"its disk has only .* left; make room for 1 bytes, or choose"
+    ) as caught:
+        model.write(target)
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(target)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_failed_copy_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

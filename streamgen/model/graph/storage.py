@@ -21,6 +21,7 @@ from streamgen.base.errors import GraphError
 from streamgen.base.files import DEFLATED_BYTES, as_text, decode, parsed, read_arrays, read_file
 from streamgen.itensor import ITensor
 from streamgen.model.graph.ir import Edge, Graph, Node, Port, Tensor
+from streamgen.model.graph.late import LateArray
 from streamgen.model.graph.program import Program, Variant
 from streamgen.model.graph.verify import verify
 
@@ -98,7 +99,9 @@ def save_program(program: Program, folder: Path) -> None:
             if tensor.data is not None:
                 # a fixed date, so that the bytes depend on nothing but the data
                 with archive.open(zipfile.ZipInfo(f"{places[id(tensor)]}.npy"), "w") as file:
-                    np.lib.format.write_array(file, np.asarray(tensor.data), allow_pickle=False)
+                    array = np.asarray(tensor.data)
+                    late = isinstance(tensor.data, LateArray) and len(array) == 1
+                    np.lib.format.write_array(file, array[0] if late else array, allow_pickle=False)
 
 
 def load_program(
