@@ -6,7 +6,7 @@ from threading import Lock
 KEPT_BYTES = 1 << 30  # of all kept values of the process
 
 
-class Room:
+class KeptRoom:
     """So many bytes, shared by all owners of a process."""
 
     def __init__(self, count: int = KEPT_BYTES) -> None:
@@ -25,4 +25,4 @@ class Room:
         self._left += count  # a finalizer may run while the lock is held, so it takes none
 
 
-ROOM = Room()
+ROOM = KeptRoom()

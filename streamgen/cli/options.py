@@ -62,7 +62,7 @@ def config_options(command: Command) -> Command:
         )
         command = option(command)
     return click.option(
-        "--plan", "plan", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+        "--plan", "plan", type=click.Path(path_type=Path), metavar="FILE",
         help="Build the design of this plan, which a compiled folder has in plan.json. Other options change "
         "the plan.",
     )(command)  # fmt: skip

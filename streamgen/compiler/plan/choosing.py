@@ -161,8 +161,7 @@ class _Engines:
         self._graph, self._asked, self._config, self._own = graph, asked, config, longest
         self._board = config.card
         self._goal = _goal(graph, asked)
-        assert config.max_tokens is not None
-        self._passes = self._goal.passes(graph.context, config.max_tokens)
+        self._passes = self._goal.passes(graph.context, config.size("max_tokens"))
         self._cached = any(True for _ in cached_attentions(graph))
         self._blueprints: dict[tuple[int, int], Blueprint] = {}
         self._refused: list[tuple[Needs, str]] = []
@@ -393,8 +392,7 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
     refused: list[str] = []
     first: BudgetError | None = None
     goal = _goal(graph, asked)
-    assert config.max_tokens is not None
-    passes = goal.passes(graph.context, config.max_tokens)
+    passes = goal.passes(graph.context, config.size("max_tokens"))
     for multipliers in budgets:
         tried = replace(config, channels=most, multipliers=multipliers)
         try:

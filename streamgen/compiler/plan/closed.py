@@ -145,9 +145,11 @@ class ClosedForm:
         period = max(tiles, op.head_dim // min(plan.lanes, op.head_dim))
         codes = op.kv_heads * -(-op.head_dim * 8 // BEAT_BITS) + -(-op.kv_heads * SCALE.size // BEAT_BITS)
         channels = plan.cache_channels or plan.kv_channels
-        beats = position * codes / channels * (1 if 2 * channels <= plan.kv_channels else 2)
-        load = KvLoadParams.prefetch / (self._memory.latency + KvLoadParams.burst / self._memory.rate)
-        return max(tokens * op.heads * period, beats / min(self._memory.rate, load)), beats
+        each = position * codes / channels  # of keys, and of values
+        beats = each if 2 * channels <= plan.kv_channels else 2 * each
+        rate = self._memory.rate
+        load = KvLoadParams.prefetch / (self._memory.latency + KvLoadParams.burst / rate)
+        return max(tokens * op.heads * period, each / min(rate, load), beats / rate), beats
 
     def _phase(self, phase: Phase, section: int, walks: int) -> _Phase:
         values = [value for step in phase.steps for value in step.outputs if value.shape.rows != "positions"]

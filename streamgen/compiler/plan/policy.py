@@ -47,8 +47,8 @@ MOST_LANES = 16  # elements per cycle between matmuls, unless the user asks for 
 
 
 def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, LogicalGraph]:
-    """The configuration and the graph, both with the smaller of their contexts. Raises GraphError if a graph
-    that is not a language model keeps state."""
+    """The configuration with the tokens of a pass, and the graph, both with the smaller context. Raises
+    GraphError if a graph that is not a language model keeps state."""
     if not is_language_model(graph):
         if graph.context:
             raise GraphError(
@@ -57,7 +57,7 @@ def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, 
                 "row only (`LastRow`). This graph has the outputs "
                 f"{', '.join(f'{name!r} {graph.shapes[name]}' for name in graph.outputs)}"
             )
-        return config, graph
+        return replace(config, max_tokens=config.size("max_tokens")), graph
     context = min(config.size("context"), graph.context)
     config = replace(config, context=context, max_tokens=min(config.size("max_tokens"), context))
     return config, replace(graph, context=context)

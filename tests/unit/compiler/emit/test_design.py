@@ -18,6 +18,7 @@ from streamgen.contract.cost import Resources
 from streamgen.gateware.rtl import Library
 from streamgen.itensor import ITensor
 from streamgen.model.graph import Program
+from streamgen.model.graph.late import LateArray
 from streamgen.model.graph.logical import Input, LogicalGraph, Operation
 from streamgen.model.operations import Binary, Linear, Unary
 from tests.shared.accelerators import tiny
@@ -116,7 +117,8 @@ def test_images_hold_the_constants(emitted: Emitted, tmp_path: Path) -> None:
         first, size = bounds["offset"] * BEAT_BYTES, layout.beats(itensor.token_count) * BEAT_BYTES
         image = images[f"{name}.bin"]
         assert len(image) == buffers[name].bytes
-        assert np.array_equal(layout.unpack(itensor, image[first : first + size]), tensor.data)
+        data = tensor.data[0] if isinstance(tensor.data, LateArray) else tensor.data
+        assert np.array_equal(layout.unpack(itensor, image[first : first + size]), data)
         used[f"{name}.bin"] += size
     assert used == {name: len(image) for name, image in images.items()}
     written = {file.name: file.stat().st_size for file in tmp_path.iterdir()}

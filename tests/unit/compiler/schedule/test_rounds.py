@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamgen.artifact.row_order import RowOrder
 from streamgen.compiler.schedule import Derivation, HardwarePlan
-from streamgen.compiler.schedule.engine import EngineMatmul
 from streamgen.numbers.quantisation import Numbers
 from tests.shared.decoders import random_decoder
 from tests.unit.compiler.schedule.small import CHANNEL
@@ -43,6 +43,7 @@ def test_rounds_are_as_many_as_readers_take(
 
 def test_rows_of_rounds() -> None:
     """Two rounds: the first half of each, then the second half of each."""
-    matmul = EngineMatmul(phase=0, steps=(), alternate=False, rounds=2, rows=(4, 2), k=1)
+    order = RowOrder(rows=(4, 2), columns=2, rounds=2)
     parts = [np.array([[0], [1], [2], [3]]), np.array([[10], [11]])]
-    assert matmul.joined(parts, 2).ravel().tolist() == [0, 1, 10, 2, 3, 11]
+    assert order.joined(parts).ravel().tolist() == [0, 1, 10, 2, 3, 11]
+    assert order.places(0).tolist() == [0, 1, 3, 4] and order.places(1).tolist() == [2, 5]
