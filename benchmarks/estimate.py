@@ -35,7 +35,14 @@ def main() -> None:
     made = Table(title=f"streamgen estimate, {options.channels} channels, {options.multipliers} multipliers")
     for heading in ("shape", "seconds", "of asked", "of processors"):
         made.add_column(heading, justify="right")
-    chosen = ["--channels", str(options.channels), "--multipliers", str(options.multipliers)]
+    chosen = [
+        "--goal",
+        "small",
+        "--channels",
+        str(options.channels),
+        "--multipliers",
+        str(options.multipliers),
+    ]
     for name in options.names or SHAPES:
         with tempfile.TemporaryDirectory() as place:
             _config(name).save_pretrained(place)

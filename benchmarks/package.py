@@ -30,7 +30,7 @@ def main() -> None:
             written = Path(sys.argv[1])
         else:
             config = streamgen.CompileConfig(
-                name="smollm2", max_tokens=16, context=256, channels=4, multipliers=512
+                name="smollm2", goal="small", max_tokens=16, context=256, channels=4, multipliers=512
             )
             written = streamgen.compile(default_checkpoint(), config=config).write(Path(place, "smollm2"))
         begin = time.perf_counter()

@@ -100,9 +100,7 @@ def _gpt2_medium() -> Any:
     torch.manual_seed(0)
     made = transformers.AutoConfig.for_model(**u55c.config_json(shape))
     model = transformers.AutoModelForCausalLM.from_config(made).eval()
-    return streamgen.compile(
-        model, None, streamgen.CompileConfig(name="gpt2_medium", goal="small", **shape.choices)
-    )
+    return streamgen.compile(model, None, streamgen.CompileConfig(name="gpt2_medium", **shape.choices))
 
 
 def _range(times: list[float]) -> str:

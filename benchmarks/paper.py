@@ -50,7 +50,7 @@ class Speed:
 
 def designs() -> Iterator[CompileConfig]:
     """Those to try, the largest first: that of the benchmark of the whole card, then smaller ones."""
-    whole = CompileConfig(name="gpt2_medium", goal="small", **SHAPE.choices)
+    whole = CompileConfig(name="gpt2_medium", **SHAPE.choices)
     yield whole
     for channels, multipliers in ((24, 6144), (16, 4096), (16, 2048), (8, 2048)):
         yield dataclasses.replace(whole, channels=channels, multipliers=multipliers)

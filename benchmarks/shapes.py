@@ -81,6 +81,7 @@ def main() -> None:
     if unknown := set(options.names) - SHAPES.keys():
         parser.error(f"no shapes are called {', '.join(sorted(unknown))}")
     choices = {
+        "goal": "small",
         "channels": options.channels,
         "multipliers": options.multipliers,
         "context": options.context,
@@ -90,7 +91,7 @@ def main() -> None:
         console.print(measured(name, choices))
 
 
-def measured(name: str, choices: dict[str, int]) -> Table:
+def measured(name: str, choices: dict[str, Any]) -> Table:
     """A model in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         found: dict[str, Any] = pool.apply(_compiled, (name, choices))
@@ -106,7 +107,7 @@ def measured(name: str, choices: dict[str, int]) -> Table:
     return table
 
 
-def _compiled(name: str, choices: dict[str, int]) -> dict[str, Any]:
+def _compiled(name: str, choices: dict[str, Any]) -> dict[str, Any]:
     """Seconds and memory of each stage, in this process."""
     model = _model(name)
     stages: list[tuple[str, float, float, float]] = []

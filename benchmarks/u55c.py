@@ -91,6 +91,7 @@ def _llama_like(
 
 
 WHOLE: dict[str, Any] = {
+    "goal": "small",  # nothing is planned
     "channels": 32,
     "multipliers": 8192,
     "max_tokens": 16,
