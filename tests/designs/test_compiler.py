@@ -33,7 +33,7 @@ from streamgen.numbers.formats import round_f24
 from tests.shared.accelerators import TINY, contents, same, tiny, tiny_module, values
 
 FILES = ("constants.npz", "design.v", "graph.json", "interface.json", "manifest.json", "notes.json")
-FILES += ("weights_0.bin",)
+FILES += ("plan.json", "weights_0.bin")
 X = values(3, 40)
 
 

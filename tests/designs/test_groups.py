@@ -224,7 +224,7 @@ def test_demo_block_in_groups() -> None:
 def test_written_loaded_and_copied(gated: Accelerator, tmp_path: Path) -> None:
     folder = gated.write(tmp_path / "deep" / "written")
     files = {"constants.npz", "design.v", "graph.json", "manifest.json", "notes.json"}
-    places = {"chain.json", "group_0", "group_1", "interface.json"}
+    places = {"chain.json", "group_0", "group_1", "interface.json", "plan.json"}
     assert {place.name for place in folder.iterdir()} == places
     assert all(files < {file.name for file in (folder / f"group_{i}").iterdir()} for i in (0, 1))
     loaded = streamgen.load(folder)

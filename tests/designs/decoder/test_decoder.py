@@ -346,7 +346,7 @@ def test_probes_and_waves(model: LanguageModel, expected: np.ndarray, tmp_path: 
 def test_written_and_opened_again(
     model: LanguageModel, written: Path, expected: np.ndarray, tmp_path: Path
 ) -> None:
-    names = {"model.json", "model.npz", "design.v", "manifest.json", "notes.json"}
+    names = {"model.json", "model.npz", "design.v", "manifest.json", "notes.json", "plan.json"}
     names |= {"weights_0.bin", "weights_1.bin"}
     names |= {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}
     assert {file.name for file in written.iterdir()} == names

@@ -142,11 +142,11 @@ def test_memory_does_not_grow_with_layers(tmp_path: Path, monkeypatch: pytest.Mo
             save_graph(packed_model(model, program.graph), written / "model.npz")
         packed = sum(constant_bytes(program.graph).values())
         assert sum(file.stat().st_size for file in written.iterdir()) < 1.05 * packed
-        monkeypatch.setattr(exact_linear, "ROOM", kept.Room(0))
+        monkeypatch.setattr(exact_linear, "ROOM", kept.KeptRoom(0))
         logits = GoldenModel(model).logits(IDS)
         with _peak() as computing:
             np.testing.assert_array_equal(logits, GoldenModel(_opened(written)).logits(IDS))
-        monkeypatch.setattr(exact_linear, "ROOM", kept.Room())
+        monkeypatch.setattr(exact_linear, "ROOM", kept.KeptRoom())
         with _peak() as keeping:
             np.testing.assert_array_equal(logits, GoldenModel(_opened(written)).logits(IDS))
         peaks[layers] = [one.bytes for one in (reading, writing, computing, keeping)]
