@@ -141,8 +141,8 @@ def golden_model(
         read = _quantised(model, example_inputs, asked, None, tell, show)
     if read.text is None:
         raise TypeError("the model is not a language model, which takes ids and returns logits")
-    known = asked.context is not None or is_small(read.graph, asked)
-    return GoldenModel(read.graph if known else replace(read.graph, context=read.longest))
+    given = asked.context is not None or is_small(read.graph, asked)
+    return GoldenModel(read.graph if given else replace(read.graph, context=read.longest))
 
 
 @one_at_a_time

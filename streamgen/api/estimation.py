@@ -38,7 +38,7 @@ from streamgen.contract.cost import Resources
 from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import LogicalGraph
-from streamgen.observe.estimate import Estimate, PassEstimate
+from streamgen.observe.estimate import Estimate, PassEstimate, headline
 from streamgen.observe.report import GroupFacts
 from streamgen.observe.summary import group_facts, intermediate_memory
 from streamgen.observe.timing import predicted_pass
@@ -110,7 +110,8 @@ def estimate(
         weight_bytes=sum(b.bytes for group in built for b in group.outline.buffers if b.role == "weights"),
         bandwidth=config.card.hbm.rate,
         data_sheet=config.card.hbm.data_sheet,
-        joules=_joules(built, passes, config) if passes else 0.0,
+        joules=_joules(built, headline(passes, text=text), config),
+        watts=config.card.watts,
         advice=_advice(plain, design, asked, passes) if text else (),
         board=config.card.name,
         clock_mhz=config.clock_mhz,
@@ -124,14 +125,15 @@ def estimate(
 
 
 def _joules(built: Sequence["_Built"], passes: Sequence[PassEstimate], config: CompileConfig) -> float:
-    """Energy of the first pass, in joules."""
-    first, used = passes[0], reduce(larger, (reduce(add, group.resources.values()) for group in built))
+    """Energy of passes, in joules."""
+    used = reduce(larger, (reduce(add, group.resources.values()) for group in built))
+    phases = [phase for run in passes for phase in run.phases]
     return energy(
         config.card,
         config.clock_mhz,
-        cycles=first.cycles,
-        products=sum(phase.products for phase in first.phases),
-        bits=8.0 * sum(phase.bytes for phase in first.phases),
+        cycles=sum(phase.cycles for phase in phases),
+        products=sum(phase.products for phase in phases),
+        bits=8.0 * sum(phase.bytes for phase in phases),
         luts=used.lut,
     )
 

@@ -154,12 +154,12 @@ def given_options(values: Mapping[str, Any]) -> dict[str, Any]:
 def config_of(values: Mapping[str, Any], **defaults: Any) -> CompileConfig:
     """The configuration of the given options and of --plan. `defaults` apply to fields whose option is not
     given. Raises ValueError for a file that holds no plan."""
-    known: Mapping[str, Any] = {}
+    of_plan: Mapping[str, Any] = {}
     if values.get("plan") is not None:
         from streamgen.compiler.plan.record import DesignPlan  # the compiler takes a second to load
 
-        known = DesignPlan.read(values["plan"]).config
-    return CompileConfig(**{**defaults, **known, **given_options(values)})
+        of_plan = DesignPlan.read(values["plan"]).config
+    return CompileConfig(**{**defaults, **of_plan, **given_options(values)})
 
 
 def require_no_options(source: str, values: Mapping[str, Any]) -> None:

@@ -46,7 +46,8 @@ class CompileConfig:
         leading dimensions. Longer inputs take several passes. The default is 16.
     context: Largest number of tokens in a text, prompt included. It applies to language models and cannot
         exceed the model's own context. The default is the model's own context or, if that is too long for the
-        card, the largest half, quarter, eighth, ... that fits; for small designs it is 2,048.
+        card, the largest half, quarter, eighth, ... that fits. For small designs and for the policies
+        "spatial" and "mixed" it is 2,048.
     multipliers: Limit on the weight x activation multipliers of all matmuls together. The default of small
         designs is 1,024. A small model without `fixed` factors gets fewer: the smallest power of two with
         which the products of one token take at most 512 cycles, but at least 32 for each matmul.

@@ -51,6 +51,14 @@ class PassEstimate:
         return sum(phase.cycles for phase in self.phases)
 
 
+def headline(passes: Sequence[PassEstimate], *, text: bool) -> tuple[PassEstimate, ...]:
+    """The passes that say most of an estimate: the first step of a text, or the largest pass through every
+    group."""
+    if text:
+        return tuple(passes[:1])
+    return tuple(run for run in passes if run.tokens == passes[-1].tokens)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
     """Result of `streamgen.estimate`. `str()` gives tables, `to_json()` all values.
@@ -58,8 +66,8 @@ class Estimate:
     plan: the plan of the design. context: positions of a text; 0 for a model without them. weights: number of
     weights of all matmuls. weight_bytes: their bytes, and those of tables, in memory. bandwidth: bytes per
     second of all channels of the board, sustained. data_sheet: the same in the data sheet; None if unknown.
-    joules: energy of the first pass, by a model without measurements. advice: changes of the configuration
-    that make the design faster, with the result of trying them in closed form.
+    joules: energy of `headline`, by a model without measurements. watts: most that the board takes. advice:
+    changes of the configuration that make the design faster, with the result of trying them in closed form.
 
     passes: for a language model, one token at each requested position, then the largest pass at the first
     position. For any other model, the smallest and the largest pass of every group. first_tokens: cycles
@@ -75,6 +83,7 @@ class Estimate:
     bandwidth: float
     data_sheet: float | None
     joules: float
+    watts: float
     advice: tuple[str, ...]
     board: str
     clock_mhz: float
@@ -84,6 +93,11 @@ class Estimate:
     first_tokens: Mapping[int, int]
     first_bounds: Mapping[int, int]
     seconds: Mapping[str, float]
+
+    @property
+    def headline(self) -> tuple[PassEstimate, ...]:
+        """The passes of the first lines, which follow one another."""
+        return headline(self.passes, text=bool(self.context))
 
     def tokens_per_second(self, predicted: PassEstimate) -> float:
         """Tokens per second of repeated passes like this one."""
@@ -126,38 +140,38 @@ class Estimate:
     def _facts(self) -> Iterator[tuple[str, str]]:
         size = f"{self.weights / 1e6:,.1f} million weights, {self.weight_bytes / 1e9:.3g} GB in memory"
         yield "model", size + (f", context {self.context:,}" if self.context else "")
-        steps = [p for p in self.passes if p.tokens == 1] or [*self.passes]
-        ends = dict.fromkeys((steps[0], steps[-1]) if self.context else (self.passes[-1],))
-        yield (
-            "speed",
-            "; ".join(
-                f"{self.tokens_per_second(p):,.0f} tokens/s"
-                + (f" at position {p.position:,}" if self.context else f" in passes of {p.tokens:,}")
-                for p in ends
-            ),
-        )
+        runs = self.headline
+        tokens, cycles = runs[0].tokens, sum(run.cycles for run in runs)
+        seconds = self.milliseconds(cycles) / 1e3
+        if self.context:
+            steps = [run for run in self.passes if run.tokens == 1] or [*self.passes]
+            speeds = [
+                f"{self.tokens_per_second(step):,.0f} tokens/s at position {step.position:,}"
+                for step in dict.fromkeys((steps[0], steps[-1]))
+            ]
+        else:
+            speeds = [f"{tokens / seconds:,.0f} tokens/s in passes of {tokens:,}"]
+        yield "speed", "; ".join(speeds)
         if self.first_tokens:
-            yield (
-                "first token",
-                "; ".join(
-                    f"{self.milliseconds(cycles):,.1f} ms after {counted(tokens, 'token')}"
-                    for tokens, cycles in self.first_tokens.items()
-                ),
-            )
-        seconds = self.milliseconds(steps[0].cycles) / 1e3
-        moved = sum(phase.bytes for phase in steps[0].phases) / seconds
+            times = [
+                f"{self.milliseconds(first):,.1f} ms after {counted(prompt, 'token')}"
+                for prompt, first in self.first_tokens.items()
+            ]
+            yield "first token", "; ".join(times)
+        moved = sum(phase.bytes for run in runs for phase in run.phases) / seconds
         shares = [f"{moved / self.bandwidth:.0%} of the {self.bandwidth / 1e9:g} GB/s of the channels"]
         if (sheet := self.data_sheet) is not None:
             shares.append(f"{moved / sheet:.0%} of the {sheet / 1e9:g} GB/s of the data sheet")
         yield "bandwidth", ", ".join(shares)
-        watts, each = self.joules / seconds, steps[0].tokens / self.joules
-        doubt = "a model without measurements, which can be wrong by a factor of 2"
-        yield "energy", f"about {watts:,.0f} W, {each:,.1f} tokens a joule ({doubt})"
+        each, watts = tokens / self.joules, self.joules / seconds
+        most = f"the card takes at most {self.watts:,.0f} W"
+        yield "energy", f"about {watts:,.0f} W, {each:,.1f} tokens a joule (a model, not measured; {most})"
         limits = Counter[str]()
-        for phase in steps[0].phases:
-            limits[phase.limit] += phase.cycles
-        ((limit, cycles),) = limits.most_common(1)
-        yield "limit", f"{limit}, in {cycles / steps[0].cycles:.0%} of the cycles of a step"
+        for run in runs:
+            for phase in run.phases:
+                limits[phase.limit] += phase.cycles
+        ((limit, limited),) = limits.most_common(1)
+        yield "limit", f"{limit}, in {limited / cycles:.0%} of the cycles"
         for text in self.advice:
             yield "to try", text
 

@@ -204,20 +204,12 @@ class Space:
         most, middle = config.size("max_tokens"), config.size("context") // 2
         asked = {"positions": (middle,), "prompts": (most,)} if self._text else {}
         estimated: Estimate = estimate(self._plain, None, config, _silent, **asked)
-        steps = [run for run in estimated.passes if run.tokens == (1 if self._text else most)]
-        cycles = sum(run.cycles for run in steps)
-        tokens = steps[0].tokens
+        steps = estimated.headline
+        cycles, tokens = sum(run.cycles for run in steps), steps[0].tokens
         largest = [run for run in estimated.passes if run.tokens == most]
         first = estimated.first_tokens.get(most, sum(run.cycles for run in largest))
         used = reduce(larger, (group.resources.total for group in estimated.groups))
         hertz = config.clock_mhz * 1e6
-        bits = products = 0.0
-        for part in parts_of(self._graph, config):
-            work = Sketch(part).work(tokens, middle if self._text else 0)
-            products, bits = products + work[0], bits + work[1]
-        joules = energy(
-            config.card, config.clock_mhz, cycles=cycles, products=products, bits=bits, luts=used.lut
-        )
         return Evaluation(
             config=config,
             exact=True,
@@ -225,7 +217,7 @@ class Space:
             first_token_ms=1e3 * first / hertz,
             luts=used.lut,
             dsps=used.dsp,
-            joules=joules / tokens,
+            joules=estimated.joules / tokens,
             over=_over(used, config),
         )
 

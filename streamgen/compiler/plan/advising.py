@@ -35,16 +35,16 @@ def advised(error: BudgetError, plain: LogicalGraph, asked: CompileConfig, plans
     """
     if error.needed_bytes > error.available_bytes:
         tried, helpful = _in_memory(plain, asked)
-        cards = -(-error.needed_bytes // error.available_bytes)
-        size = f"the design needs the memory of {counted(cards, 'such card')}"
-        text = (
-            f"What helps: {'; '.join(helpful)}" if helpful else f"Nothing of {', '.join(tried)} helps; {size}"
-        )
+        hbm = asked.card.hbm
+        cards = -(-error.needed_bytes // (hbm.channels * hbm.channel_bytes))
+        none = f"{', '.join(tried)} would not help; " if tried else ""
+        needed = f"the design needs the memory of {counted(cards, 'such card')}"
+        text = f"What helps: {'; '.join(helpful)}" if helpful else none + needed
     else:
-        found = list(_without(asked, plans))
-        if not found:
+        values = list(_without(asked, plans))
+        if not values:
             return error
-        text = f"What helps: {'; '.join(found)}"
+        text = f"What helps: {'; '.join(values)}"
     facts = [line for line in str(error).splitlines() if not line.startswith("What would help: ")]
     return BudgetError(
         "\n".join([*facts, text]), needed_bytes=error.needed_bytes, available_bytes=error.available_bytes
@@ -57,8 +57,7 @@ def _in_memory(plain: LogicalGraph, asked: CompileConfig) -> tuple[list[str], li
     for text, changes in _changes(plain, asked):
         tried.append(text)
         config, graph = limited(plain, replace(asked, **changes))
-        config = replace(config, channels=asked.channels or config.card.hbm.channels)
-        config = replace(config, channels=changes.get("channels", config.channels))
+        config = replace(config, channels=config.channels or config.card.hbm.channels)
         try:
             for part in parts_of(quantised(graph, config), config):
                 _ = part.derivation.largest

@@ -39,6 +39,7 @@ THRIFT = 0.0005  # share of the time that a doubling of a factor must save
 ALIKE = 0.985  # a candidate that needs this share of everything that a refused one needs is not tried
 ROOM = 0.995  # share of the room on a board that promises may take
 PATIENCE = 0.015  # share of the time that a longer context may cost
+SLOWER = 1.2  # times the cycles of the largest network at which smaller ones are not tried any more
 NEAR = 1.01  # a smaller design of a network is chosen if it takes at most so much longer
 
 
@@ -119,9 +120,10 @@ def _small(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) -> 
     """The design of a small model, or of a model that shall be small: every factor follows a rule."""
     config = replace(config, channels=config.size("channels"))
     names = ["channels", "max_tokens", *(["context"] if graph.context else [])]
-    rule = "the size of a small design"
     factors = [
-        PlannedFactor(name, getattr(config, name), "rule" if getattr(asked, name) is None else "user", rule)
+        PlannedFactor(name, getattr(config, name), "rule", "the size of a small design")
+        if getattr(asked, name) is None
+        else PlannedFactor(name, getattr(config, name), "user")
         for name in names
     ]
     plan = DesignPlan(goal="small", factors=tuple(factors))
@@ -187,8 +189,6 @@ class _Engines:
     def _nothing(self, ranked: Sequence[_Candidate]) -> str:
         """Why no candidate fits: what the smallest one needs."""
         name, board = self._config.name, self._board.name
-        if not ranked:
-            return f"{name!r} has fewer multipliers than one row of {MX_GROUP} in each column"
         least = min(ranked, key=lambda c: (c.plan.unit, *c.factors.values()))
         return f"{name!r} does not fit board {board!r}: the smallest design {self._over(least)}"
 
@@ -202,10 +202,13 @@ class _Engines:
         are best with all channels and 16 lanes, and with a few rows more or less."""
         most = self._asked.channels or self._board.hbm.channels
         if self._asked.multipliers is not None:
-            most = min(most, self._asked.multipliers // MX_GROUP)
-        most -= most % 2
-        if not most:
-            hardware(self._graph, budget_of(self._config, self._graph))  # raises BudgetError
+            most = min(most, self._asked.multipliers // (MX_GROUP * (self._asked.n_lanes or 1)))
+        most = max(1, most - most % 2)
+        asked = replace(self._config, channels=most)
+        if self._cached and asked.attention_lanes is None:
+            asked = replace(asked, attention_lanes=1)
+        # raises errors of factors that contradict one another
+        hardware(self._graph, budget_of(asked, self._graph))
         rows = (self._asked.n_lanes,) if self._asked.n_lanes else ROWS
         lanes = (self._asked.lanes,) if self._asked.lanes else LANES
         ranked = sorted(self._candidates(most, lanes[0], rows), key=lambda c: c.score)
@@ -214,7 +217,7 @@ class _Engines:
         fewer = () if self._asked.channels else [int(most * share) // 2 * 2 for share in FEWER]
         for channels, width in (
             *((most, width) for width in lanes[1:]),
-            *((c, lanes[0]) for c in fewer if c),
+            *((count, lanes[0]) for count in fewer if count),
         ):
             ranked += self._candidates(channels, width, near)
         return sorted(ranked, key=lambda c: c.score)
@@ -381,14 +384,14 @@ def _differs(factors: dict[str, int], others: dict[str, int], name: str) -> bool
 
 
 def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) -> Iterator[PlannedDesign]:
-    """Designs of a model whose matmuls have columns of their own, the best first. The multipliers and the
-    channels are halved as long as this costs nearly nothing, or as long as the design does not fit."""
+    """Designs of a model whose matmuls have columns of their own, the best first. The multipliers are halved
+    as long as the design does not fit, and then down to a design that is clearly slower."""
     most = asked.channels or config.card.hbm.channels
     top = multipliers_on(config.card)
     budgets = (
         [asked.multipliers] if asked.multipliers else [top >> k for k in range(8) if top >> k >= MX_GROUP]
     )
-    found: list[tuple[float, PlannedDesign]] = []
+    placed: list[tuple[float, PlannedDesign]] = []
     refused: list[str] = []
     first: BudgetError | None = None
     goal = _goal(graph, asked)
@@ -415,12 +418,13 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
             PlannedFactor("max_tokens", config.max_tokens, "user" if asked.max_tokens else "rule"),
         )
         plan = DesignPlan(goal=goal.name, factors=factors, ranked=len(budgets), cycles=cycles)
-        found.append((cycles, PlannedDesign(graph=graph, config=tried, plan=plan, parts=parts)))
-        if cycles > 1.2 * found[0][0]:
+        placed.append((cycles, PlannedDesign(graph=graph, config=tried, plan=plan, parts=parts)))
+        if cycles > SLOWER * placed[0][0]:
             break
-    if not found:
-        raise first or BudgetError(f"no design of {graph.name!r} fits {config.card.name!r}")
-    least = min(cycles for cycles, _ in found)
-    near = [design for cycles, design in found if cycles <= NEAR * least]
-    rest = [design for cycles, design in found if cycles > NEAR * least]
+    if not placed:
+        name, board = config.name, config.card.name
+        raise first or BudgetError(f"{name!r} does not fit board {board!r}: with multipliers={refused[-1]}")
+    least = min(cycles for cycles, _ in placed)
+    near = [design for cycles, design in placed if cycles <= NEAR * least]
+    rest = [design for cycles, design in placed if cycles > NEAR * least]
     yield from (*reversed(near), *rest)

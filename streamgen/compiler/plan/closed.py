@@ -16,8 +16,8 @@ In a section that is walked several times, the weights of a phase are asked for 
 the phase before, and not before the walk begins. Attention begins with the first heads of the queries.
 
 Nothing is bound to kernels, so a design takes milliseconds. `ISSUE` and `TAIL` are fitted to predicted passes
-of eleven designs of six published models: 3 % is the root of the mean square of the error. `ClosedForm.bound`
-has no such numbers. It is the largest of the times of the memory, of the engine and of attention, each
+of published models; `python benchmarks/closed_form.py` prints the errors. `ClosedForm.bound` has no such
+numbers. It is the largest of the times of the memory, of the engine and of attention, each
 without any waiting, so no design takes fewer cycles.
 """
 
@@ -44,7 +44,7 @@ _STEADY = 2  # walks of a section; further walks take as long as the last of the
 
 @dataclass(frozen=True, kw_only=True)
 class _Phase:
-    """The work of a phase. section: number of its section. walks: number of walks. one: whether the phase
+    """The work of a phase. section: number of its section. walks: number of walks. one_row: whether the phase
     works on one row of a pass. beats: beats of weights of a column. engine: cycles of the engine for a row.
     first: cycles of the engine beside the rows. share: share of the engine's work before the first heads of
     queries are there. attention: its heads, or None. held: elements of rows that operations hold whole.
@@ -52,7 +52,7 @@ class _Phase:
 
     section: int
     walks: int
-    one: bool
+    one_row: bool
     beats: int = 0
     engine: int = 0
     first: int = 0
@@ -94,12 +94,12 @@ class ClosedForm:
             for _ in range(min(walks, _STEADY)):
                 begin = issue = now
                 for phase in phases:
-                    if phase.one and not logits:
+                    if phase.one_row and not logits:
                         continue
                     if walks > 1:
                         issue += ISSUE
                         read = max(read, issue)
-                    rows = 1 if phase.one else tokens
+                    rows = 1 if phase.one_row else tokens
                     work = max(phase.first + rows * phase.engine, rows * phase.widest / plan.lanes)
                     attention, beats = self._attention(phase, plan, tokens, position)
                     ready = now + work
@@ -122,7 +122,7 @@ class ClosedForm:
         plan = plan or self._plan
         engine = attention = 0.0
         for phase in (phase for phases in self._sections for phase in phases):
-            engine += phase.walks * (1 if phase.one else tokens) * phase.engine
+            engine += phase.walks * (1 if phase.one_row else tokens) * phase.engine
             if (heads := phase.attention) is not None:
                 tiles = -(-(position + tokens) // plan.attention_lanes)
                 attention += phase.walks * tokens * heads.heads * tiles
@@ -154,22 +154,22 @@ class ClosedForm:
     def _phase(self, phase: Phase, section: int, walks: int) -> _Phase:
         values = [value for step in phase.steps for value in step.outputs if value.shape.rows != "positions"]
         plain = [step for step in phase.steps if step.op.matmul is None and step.op.attention is None]
-        known: dict[str, Any] = {
+        common: dict[str, Any] = {
             "section": section,
             "walks": walks,
-            "one": all(value.shape.rows == "one" for value in values),
+            "one_row": all(value.shape.rows == "one" for value in values),
             "attention": next((op for step in phase.steps if (op := step.op.attention) is not None), None),
-            "held": sum(step.op.held for step in phase.steps),
+            "held": sum(step.op.held(step.inputs[0].shape.features) for step in plain if step.inputs),
             "widest": max((v.shape.features for s in plain for v in s.outputs), default=0),
         }
         if (matmul := self.engine.matmuls.get(phase.number)) is None:
-            return _Phase(**known)
+            return _Phase(**common)
         bounds = self.engine.bounds(phase.number, 1)
         several = [self.engine.params.cost({**bounds, "t": rows}).cycles for rows in (2, 3)]
         engine, total = several[1] - several[0], sum(matmul.rows)
         early = total / matmul.rounds if matmul.rounds > 1 else total - max(matmul.rows) + self._plan.unit
         return _Phase(
-            **known,
+            **common,
             beats=self.weights.layout(bounds).beats,
             engine=engine,
             first=max(0, several[0] - 2 * engine),

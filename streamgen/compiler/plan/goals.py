@@ -35,8 +35,8 @@ def _prompt(tokens: int, most: int) -> tuple[Passes, ...]:
     last = Passes(tokens - full * most, full * most, True, 1.0)
     if full < 3:
         return (*(Passes(most, number * most, False, 1.0) for number in range(full)), last)
-    kept = [(0, full / 6), (full - 1, full / 6), ((full - 1) // 2, full * 4 / 6)]
-    return (*(Passes(most, number * most, False, count) for number, count in kept), last)
+    weights = [(0, full / 6), (full - 1, full / 6), ((full - 1) // 2, full * 4 / 6)]  # Simpson's rule
+    return (*(Passes(most, number * most, False, count) for number, count in weights), last)
 
 
 def _answer(tokens: int, begin: int) -> tuple[Passes, ...]:

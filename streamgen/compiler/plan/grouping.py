@@ -36,9 +36,14 @@ class GroupPlan:
         return derivation(self.model, self.plan, self.budget)
 
     @cached_property
+    def converted(self) -> Graph:
+        """The graph of kernels of the largest run, with forks and converters."""
+        return insert_converters(insert_forks(self.derivation.largest))
+
+    @cached_property
     def converter_bits(self) -> int:
         """Bits that the layout converters hold."""
-        return converter_bits(insert_converters(insert_forks(self.derivation.largest)))
+        return converter_bits(self.converted)
 
 
 def parts_of(model: LogicalGraph, config: CompileConfig) -> list[GroupPlan]:

@@ -48,7 +48,9 @@ class DesignPlan:
         for factor in self.factors:
             value = f"{factor.value:,}" if isinstance(factor.value, int) else str(factor.value)
             listed.add_row(factor.name, value, factor.by, factor.why)
-        tried = f"{counted(self.ranked, 'candidate')} ranked, {len(self.refused)} refused by placement"
+        tried = (
+            f"{counted(self.ranked, 'candidate')} ranked, {len(self.refused)} refused when they were built"
+        )
         return rendered([f"goal: {self.goal}" + (f"; {tried}" if self.ranked else ""), listed])
 
     def write(self, folder: Path) -> None:

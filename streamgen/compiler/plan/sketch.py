@@ -7,7 +7,6 @@ from operator import add
 
 from streamgen.compiler.explore.bound import Stage, least_cycles, phases, stages
 from streamgen.compiler.explore.estimate import GAP
-from streamgen.compiler.lower import insert_converters, insert_forks
 from streamgen.compiler.plan.grouping import GroupPlan
 from streamgen.contract import multipliers
 from streamgen.contract.cost import Resources
@@ -23,7 +22,7 @@ class Sketch:
     def __init__(self, part: GroupPlan) -> None:
         self._part, self._budget = part, part.budget
         self._rate: Fraction = self._budget.board.hbm.beats_per_cycle(self._budget.clock_mhz)
-        self._largest = insert_converters(insert_forks(part.derivation.largest))
+        self._largest = part.converted
 
     @cached_property
     def resources(self) -> Resources:

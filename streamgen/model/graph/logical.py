@@ -161,9 +161,8 @@ class Operator(ABC):
         """The limit of the ids that it looks up."""
         return None
 
-    @property
-    def held(self) -> int:
-        """Elements of a row that it takes before it gives the first element of the result."""
+    def held(self, features: int) -> int:
+        """Elements of a row of `features` that it takes before it gives the first element of the result."""
         return 0
 
     def pieces(self, tile: int, operand: int = 0) -> int:

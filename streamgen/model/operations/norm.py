@@ -59,8 +59,7 @@ class Norm(Operator):
         """Heads have their own size, so rows of several heads have no padding."""
         return "alike" if self.heads == 1 else "none"
 
-    @property
-    def held(self) -> int:
+    def held(self, features: int) -> int:
         return len(self.weight)
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:

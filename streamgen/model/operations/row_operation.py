@@ -49,6 +49,9 @@ class RowOperation(Operator):
     by_element: ClassVar[bool] = False
     ports: ClassVar[tuple[str, ...]] = ("i",)
 
+    def held(self, features: int) -> int:
+        return 0 if self.by_element else features
+
     @abstractmethod
     def compute(self, *inputs: np.ndarray) -> np.ndarray:
         """The result [rows, features] for inputs [rows, features], without any rounding, in the floats of the

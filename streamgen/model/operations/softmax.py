@@ -23,6 +23,9 @@ class Softmax(Operator):
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         return inputs
 
+    def held(self, features: int) -> int:
+        return features
+
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
         (x,) = inputs
         terms = np.exp(x - x.max(axis=1, keepdims=True))

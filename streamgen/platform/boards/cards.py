@@ -28,6 +28,19 @@ _WIRES = 23_040
 _WIRES_FILL = 0.8  # our choice, see decision 211: no figure of the vendor's is known to us
 _CHANNEL_RATE = 13_300_000_000
 
+
+def _hbm(channel_bytes: int) -> Hbm:
+    """The memory of these cards, whose channels differ only in size."""
+    return Hbm(
+        channels=32,
+        channel_bytes=channel_bytes,
+        channel_rate=_CHANNEL_RATE,
+        latency=100,
+        slr="SLR0",
+        data_sheet=460e9,
+    )
+
+
 U55C = Board(
     name="u55c",
     part="xcu55c-fsvh2892-2L-e",
@@ -39,14 +52,7 @@ U55C = Board(
         Slr(name="SLR2", resources=Resources(lut=381_000, ff=763_000, bram=600, uram=320, dsp=2856)),
     ),
     wires=_WIRES,
-    hbm=Hbm(
-        channels=32,
-        channel_bytes=512 << 20,
-        channel_rate=_CHANNEL_RATE,
-        latency=100,
-        slr="SLR0",
-        data_sheet=460e9,
-    ),
+    hbm=_hbm(512 << 20),
     clock_mhz=300.0,
     watts=150.0,
     fill=0.75,
@@ -64,14 +70,7 @@ U280 = Board(
         Slr(name="SLR2", resources=Resources(lut=367_000, ff=729_000, bram=512, uram=320, dsp=2880)),
     ),
     wires=_WIRES,
-    hbm=Hbm(
-        channels=32,
-        channel_bytes=256 << 20,
-        channel_rate=_CHANNEL_RATE,
-        latency=100,
-        slr="SLR0",
-        data_sheet=460e9,
-    ),
+    hbm=_hbm(256 << 20),
     clock_mhz=300.0,
     watts=225.0,
     fill=0.75,
@@ -89,14 +88,7 @@ VU47P = Board(
         Slr(name="SLR2", resources=Resources(lut=434_000, ff=869_000, bram=672, uram=320, dsp=3008)),
     ),
     wires=_WIRES,
-    hbm=Hbm(
-        channels=32,
-        channel_bytes=512 << 20,
-        channel_rate=_CHANNEL_RATE,
-        latency=100,
-        slr="SLR0",
-        data_sheet=460e9,
-    ),
+    hbm=_hbm(512 << 20),
     clock_mhz=250.0,
     watts=150.0,
     fill=0.75,
