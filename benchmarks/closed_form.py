@@ -1,4 +1,4 @@
-"""Errors of the closed form that ranks designs: its cycles beside those that a whole design is predicted to take.
+"""Errors of the closed form that ranks designs: its cycles beside those predicted of a whole design.
 
     python benchmarks/closed_form.py [NAME ...]
 
@@ -41,9 +41,8 @@ def main() -> None:
             changes: dict[str, Any] = {"context": 1024, "n_lanes": rows}
             cells = compared(name, streamgen.CompileConfig(**changes))
             errors += cells
-            shown.add_row(
-                name, "planned" if rows is None else f"{rows}", *(f"{100 * e:+.1f} %" for e in cells)
-            )
+            design = "planned" if rows is None else f"{rows}"
+            shown.add_row(name, design, *(f"{100 * error:+.1f} %" for error in cells))
     Console().print(shown)
     print(f"root of the mean square: {100 * sqrt(sum(e * e for e in errors) / len(errors)):.1f} %")
 

@@ -45,9 +45,10 @@ class CompileConfig:
     max_tokens: Largest number of tokens in one pass. The number of tokens of an array is the product of its
         leading dimensions. Longer inputs take several passes. The default is 16.
     context: Largest number of tokens in a text, prompt included. It applies to language models and cannot
-        exceed the model's own context. The default is the model's own context or, if that is too long for the
-        card, the largest half, quarter, eighth, ... that fits. For small designs and for the policies
-        "spatial" and "mixed" it is 2,048.
+        exceed the model's own context. The default is the model's own context, or 2,048 if transformers
+        reads the model, which is then traced for each position. If that is too long for the card, it is the
+        largest half, quarter, eighth, ... that fits. For small designs and for the policies "spatial" and
+        "mixed" it is 2,048.
     multipliers: Limit on the weight x activation multipliers of all matmuls together. The default of small
         designs is 1,024. A small model without `fixed` factors gets fewer: the smallest power of two with
         which the products of one token take at most 512 cycles, but at least 32 for each matmul.

@@ -349,7 +349,7 @@ class _Engines:
         given = asked.max_tokens is not None
         factors.append(PlannedFactor("max_tokens", self._config.max_tokens, "user" if given else "rule"))
         if context:
-            own = f"the model's own is {self._own:,}"
+            own = f"the model was read for {self._own:,}"
             by: By = "search" if asked.context is None else "user"
             factors.append(PlannedFactor("context", context, by, why or own))
         return DesignPlan(

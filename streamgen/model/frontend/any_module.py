@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from streamgen.base.errors import GraphError, UnsupportedOperationError
+from streamgen.model.frontend.assembly import UNASKED
 from streamgen.model.frontend.decoder import import_decoder, traced_context
 from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.imported import Imported
@@ -22,8 +23,6 @@ from streamgen.model.frontend.trace import is_ids
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface, leading_rule, require_plain
 from streamgen.model.operations import Attention
-
-CONTEXT = 2048  # positions of a module's own that names none, when nobody asks for a number
 
 
 def import_any(
@@ -58,7 +57,7 @@ def import_any(
             "the module; only language models, which take ids alone, need none"
         )
         try:
-            graph = import_without_example(module, CONTEXT if context is None else context)
+            graph = import_without_example(module, UNASKED if context is None else context)
         except NoLanguageModel as reason:
             raise TypeError(f"{needed}. This module is none: {reason}") from None
         if graph is not None:
@@ -71,7 +70,7 @@ def import_any(
         imported = import_structured(module, given, longest=longest)
         return imported.graph, _interface(imported)
     try:
-        return import_own(module, given[0], given[1:], CONTEXT if context is None else context), None
+        return import_own(module, given[0], given[1:], UNASKED if context is None else context), None
     except (NoLanguageModel, UnsupportedOperationError) as reason:
         imported = _of_ids(module, given, longest, reason)
         return imported.graph, _interface(imported)

@@ -37,6 +37,9 @@ IDS = Input("ids", 1, "ids")
 TRACED = 3  # tokens of the pass for which a decoder is traced: one would hide a mask, two look like pairs
 
 
+UNASKED = 2048  # positions for which a model is traced, when nobody asks for a number
+
+
 def traced_positions(most: int, wanted: int | None) -> int:
     """The number of positions of a graph for texts of up to `wanted` positions; the model allows `most`."""
     return most if wanted is None else min(most, max(wanted, TRACED + 1))

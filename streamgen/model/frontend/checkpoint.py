@@ -19,10 +19,10 @@ def load_decoder(path: str | Path, context: int | None = None) -> LogicalGraph:
 
     path: a GGUF file, or a folder with config.json and *.safetensors. Llama and Mistral are read directly;
     all other families are read by transformers (`pip install 'streamgen[models]'`), for texts of up to
-    `context` positions. Weights are float32. Linear operations keep the grid of Q4_0, Q4_1 and Q4_K tensors
-    and of weights that GPTQ or AWQ have packed; those of other quantised tensors ask for 8 bits. The rows of
-    q and k are in halves (no `Rotary` of a Llama is interleaved). A tied head shares the array of the
-    embedding.
+    `context` positions, or 2,048 if none is given. Weights are float32. Linear operations keep the grid of
+    Q4_0, Q4_1 and Q4_K tensors and of weights that GPTQ or AWQ have packed; those of other quantised tensors
+    ask for 8 bits. The rows of q and k are in halves (no `Rotary` of a Llama is interleaved). A tied head
+    shares the array of the embedding.
     """
     path = Path(path)
     if not path.is_dir():

@@ -23,7 +23,7 @@ from torch.fx import Node
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
 from streamgen.gateware.functions import TITLES
-from streamgen.model.frontend.assembly import TRACED, traced_positions
+from streamgen.model.frontend.assembly import TRACED, UNASKED, traced_positions
 from streamgen.model.frontend.causal_model import CacheSizes, offset_of, positions_of, probe
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.eager import EagerText, has_values
@@ -134,10 +134,11 @@ def import_decoder(
     return graph
 
 
-def traced_context(model: Any, wanted: int | None) -> int | None:
-    """The number of positions to trace a transformers model for, for texts of `wanted` positions."""
-    most = positions_of(model.config)
-    return None if wanted is None else traced_positions(wanted if most is None else most, wanted)
+def traced_context(model: Any, wanted: int | None) -> int:
+    """The number of positions to trace a transformers model for, for texts of `wanted` positions; `UNASKED`
+    if nobody asks, because a trace takes time and memory for each position."""
+    most, wanted = positions_of(model.config), UNASKED if wanted is None else wanted
+    return traced_positions(wanted if most is None else most, wanted)
 
 
 def _at_least(least: int, size: str, value: Any) -> int:

@@ -248,3 +248,18 @@ def test_state_in_what_is_no_language_model(call: Any) -> None:
     )
     with pytest.raises(GraphError, match=r"must be a language model: .* for the last row only"):
         call(replace(graph, operations=operations), None, TINY)
+
+
+def test_the_first_lines_count_every_group() -> None:
+    """A network of several accelerators takes as long as all of them together."""
+    layers = torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)
+    config = streamgen.CompileConfig(max_tokens=2, multipliers=64, channels=1, converter_bits=12000)
+    estimate = streamgen.estimate(torch.nn.Sequential(*layers).eval(), torch.zeros(2, 64), config)
+    assert len(estimate.groups) == 2
+    assert [run.group for run in estimate.headline] == [group.name for group in estimate.groups]
+    seconds = sum(run.cycles for run in estimate.headline) / (estimate.clock_mhz * 1e6)
+    (speed,) = (line for line in estimate.text(phases=False).splitlines() if line.split()[:1] == ["speed"])
+    assert speed.split()[1:] == [f"{2 / seconds:,.0f}", "tokens/s", "in", "passes", "of", "2"]
+    moved = sum(phase.bytes for run in estimate.headline for phase in run.phases) / seconds
+    assert f"{moved / 425.6e9:.0%} of the 425.6 GB/s" in estimate.text(phases=False)
+    assert estimate.joules > 0 and "the card takes at most 150 W" in estimate.text().replace("\n", " ")

@@ -54,7 +54,7 @@ def test_what_a_user_fixes_is_kept(tmp_path: Path, fixed: dict[str, int]) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("goal", GOALS)
 def test_no_single_change_is_better(tmp_path: Path, goal: str) -> None:
-    """In closed form, no other value of one factor saves more than 2 % of the goal, unless it does not fit."""
+    """In closed form, no other value of one factor saves more than 2 % of the goal and fits the card."""
     design = plan_of(tmp_path, replace(PLAIN, goal=goal, channels=8))
     runs = GOALS[goal].passes(2048, 16)
 
