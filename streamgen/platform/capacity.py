@@ -57,7 +57,7 @@ def require_room(name: str, buffers: Sequence[Buffer], board: Board, channels: i
         f"{counted(usable, 'channel')} of {room:,} bytes have {available:,}",
         _table({channel: by_channel[channel] for channel in over}, room),
         f"largest there: {', '.join(f'{b.name} (channel {b.channel}) {b.bytes:,}' for b in largest)}",
-        f"What would help: {'; '.join(_advice(by_channel, over, needed, board))}",
+        f"What frees room: {'; '.join(_advice(by_channel, over, needed, board))}",
     ]
     raise BudgetError("\n".join(lines), needed_bytes=needed, available_bytes=available)
 

@@ -9,7 +9,9 @@ boundary k if y[b, k] = 1; y falls with k. Net l crosses boundary k if x[l, k] =
 |y[source, k] - y[target, k]| for all its targets. These are nested minimal cuts under limits, which the
 relaxation nearly solves. The program minimises the bits of all crossings. With a much larger weight it
 minimises the shares by which each SLR lacks each resource and each boundary lacks wires. Every shortage has
-its own variable, so an unavoidable shortage does not hide another one.
+its own variable, so an unavoidable shortage does not hide another one. Its relaxation, with shares of
+blocks in place of whole blocks, takes a hundredth of the time and tells most designs that cannot fit
+(`shortage`).
 
 Two steps keep the program small. Blocks that wide links join are placed together. Twins, which are blocks
 with equal needs on equal nets, like the columns of an engine, share one integer y, which counts them: only
@@ -27,6 +29,7 @@ from numpy import ndarray
 
 from streamgen.contract.cost import Resources
 from streamgen.platform.boards import Board
+from streamgen.platform.capacity import RESOURCES, number
 
 _GRAINS = (
     0.05,
@@ -36,6 +39,7 @@ _GAP = 0.05  # relative gap between the bits and a lower bound at which the solv
 _NODES = 1000  # limit on the search tree, so that the search ends at the same node on any machine
 _OVER = 100.0  # weight of a missing share against the share of all bits that cross
 _ROUNDING = 1e-6  # rounding error of the solver
+_LACK = 1e-4  # share of a limit from which on a shortage of the relaxation counts
 _NAMES = tuple(field.name for field in fields(Resources))
 
 
@@ -93,6 +97,33 @@ class Placement:
         full = all(_within(self.used[slr.name], slr.resources * board.fill) for slr in board.slrs)
         return full and all(wires <= board.room for wires in self.wires)
 
+    def shortage(self, board: Board) -> str:
+        """The need that most exceeds its limit, with both amounts: "402 of 380 BRAM in SLR0". Empty if the
+        placement fits."""
+        if self.fits(board):
+            return ""
+        needs = [
+            (
+                getattr(self.used[slr.name], name),
+                getattr(slr.resources, name) * board.fill,
+                RESOURCES[name],
+                slr,
+            )
+            for slr in board.slrs
+            for name in _NAMES
+        ]
+        over = [
+            (need / room if room else np.inf, f"{number(need)} of {number(room)} {title} in {slr.name}")
+            for need, room, title, slr in needs
+            if need > room
+        ]
+        over += [
+            (wires / board.room, f"{wires:,} of {int(board.room):,} wires between SLRs")
+            for wires in self.wires
+            if wires > board.room
+        ]
+        return max(over)[1]
+
 
 def placed(
     blocks: Sequence[Block], links: Sequence[Link], board: Board, slrs: Mapping[str, str]
@@ -116,9 +147,32 @@ def place(blocks: Sequence[Block], links: Sequence[Link], board: Board) -> Place
     return placement
 
 
+def shortage(blocks: Sequence[Block], links: Sequence[Link], board: Board) -> str:
+    """What every placement on the board lacks: the greatest shortage of the relaxation of the program. Empty
+    if the relaxation lacks nothing; then there may be a placement."""
+    cluster = _clusters(blocks, links, [slr.resources * 0 for slr in board.slrs])
+    lacks = _program(*_joined_blocks(blocks, links, cluster), board).lacks()
+    worst = int(np.argmax(lacks))
+    if lacks[worst] <= _LACK:
+        return ""
+    if worst >= len(board.slrs) * len(_NAMES):
+        return f"needs {lacks[worst]:.1%} more wires between SLRs than there are"
+    slr, name = board.slrs[worst // len(_NAMES)], _NAMES[worst % len(_NAMES)]
+    return f"needs {lacks[worst]:.1%} more {RESOURCES[name]} than {slr.name} has room for"
+
+
 def _place_clusters(blocks: Sequence[Block], links: Sequence[Link], board: Board, grain: float) -> list[int]:
     """Number of the SLR of each block. Blocks of a cluster (`_clusters`) lie together."""
     cluster = _clusters(blocks, links, [slr.resources * (board.fill * grain) for slr in board.slrs])
+    at = _program(*_joined_blocks(blocks, links, cluster), board).solve()
+    number = {k: n for n, k in enumerate(dict.fromkeys(cluster))}
+    return [at[number[k]] for k in cluster]
+
+
+def _joined_blocks(
+    blocks: Sequence[Block], links: Sequence[Link], cluster: Sequence[int]
+) -> tuple[list[Block], list[_Net]]:
+    """A block for each cluster, and the nets between these blocks."""
     joined: dict[int, Block] = {}
     for block, k in zip(blocks, cluster, strict=True):
         resources = joined[k].resources + block.resources if k in joined else block.resources
@@ -129,8 +183,7 @@ def _place_clusters(blocks: Sequence[Block], links: Sequence[Link], board: Board
     for net in _nets(links, of):
         if targets := tuple(sorted(set(net.targets) - {net.source})):
             bits[net.source, targets] = bits.get((net.source, targets), 0) + net.bits
-    at = _solve(list(joined.values()), [_Net(width, *ends) for ends, width in bits.items()], board)
-    return [at[number[k]] for k in cluster]
+    return list(joined.values()), [_Net(width, *ends) for ends, width in bits.items()]
 
 
 def _nets(links: Sequence[Link], number: Mapping[str, int]) -> Iterator[_Net]:
@@ -161,12 +214,66 @@ def _clusters(blocks: Sequence[Block], links: Sequence[Link], limits: Sequence[R
     return cluster
 
 
-def _solve(blocks: Sequence[Block], nets: Sequence[_Net], board: Board) -> list[int]:
-    """Number of the SLR of each block. Columns of the program: y by boundary and group of twins, x by
-    boundary and net, then shortages by SLR and resource, then shortages by boundary."""
-    from scipy.optimize import Bounds, LinearConstraint, milp  # slow to load, and most designs fit one SLR
-    from scipy.sparse import coo_array
+@dataclass(frozen=True, kw_only=True)
+class _Program:
+    """A mixed integer program. Columns: y by boundary and group of twins, x by boundary and net, then
+    shortages by SLR and resource, then shortages by boundary.
 
+    groups: numbers of the blocks of each group of twins. cuts: number of boundaries. first_x, first_lack:
+    first columns of their kinds. entries: row, column and coefficient. limits: of the sum of each row. upper,
+    lower, costs, whole: of each column.
+    """
+
+    groups: Sequence[Sequence[int]]
+    cuts: int
+    first_x: int
+    first_lack: int
+    entries: Sequence[tuple[int, int, float]]
+    limits: Sequence[float]
+    lower: ndarray
+    upper: ndarray
+    costs: ndarray
+    whole: ndarray
+
+    def solve(self) -> list[int]:
+        """Number of the SLR of each block."""
+        values = self._values(self.costs, self.whole)
+        beyond: ndarray = np.rint(values[: self.first_x]).reshape(self.cuts, len(self.groups))
+        at = [0] * sum(map(len, self.groups))
+        for g, group in enumerate(self.groups):
+            for n, k in enumerate(group):  # the first blocks of a group lie nearest to the first SLR
+                at[k] = sum(n >= len(group) - far for far in beyond[:, g])
+        return at
+
+    def lacks(self) -> ndarray:
+        """The shortages that the relaxation cannot avoid, as shares of the limits."""
+        costs = np.where(np.arange(len(self.costs)) < self.first_lack, 0.0, self.costs)
+        values: ndarray = self._values(costs, np.zeros_like(self.whole))[self.first_lack :]
+        return values
+
+    def _values(self, costs: ndarray, whole: ndarray) -> ndarray:
+        """The value of each column in the solution. whole: which columns are integers."""
+        # slow to load, and most designs fit one SLR
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import coo_array
+
+        row, column, factor = zip(*self.entries, strict=True)
+        shape = len(self.limits), len(costs)
+        result = milp(
+            costs,
+            integrality=whole,
+            bounds=Bounds(self.lower, self.upper),
+            constraints=LinearConstraint(coo_array((factor, (row, column)), shape), -np.inf, self.limits),
+            options={"mip_rel_gap": _GAP, "node_limit": _NODES},
+        )
+        if result.x is None:
+            raise AssertionError(f"no placement at all: {result.message}")
+        values: ndarray = result.x
+        return values
+
+
+def _program(blocks: Sequence[Block], nets: Sequence[_Net], board: Board) -> _Program:
+    """The program that places blocks."""
     groups = _twins(blocks, nets)
     nets = _joined(nets, {k: g for g, group in enumerate(groups) for k in group})
     memory = [slr.name for slr in board.slrs].index(board.hbm.slr)
@@ -225,24 +332,18 @@ def _solve(blocks: Sequence[Block], nets: Sequence[_Net], board: Board) -> list[
                 lower[cut * count + k] = upper[cut * count + k] = len(group) * (cut < memory)
         for k, net in enumerate(nets):
             whole[first_x + cut * len(nets) + k] = len(net.targets) > 1
-    row, column, factor = zip(*rows, strict=True)
-    result = milp(
-        costs,
-        integrality=whole,
-        bounds=Bounds(lower, upper),
-        constraints=LinearConstraint(
-            coo_array((factor, (row, column)), (len(limits), columns)), -np.inf, limits
-        ),
-        options={"mip_rel_gap": _GAP, "node_limit": _NODES},
+    return _Program(
+        groups=groups,
+        cuts=cuts,
+        first_x=first_x,
+        first_lack=first_lack,
+        entries=rows,
+        limits=limits,
+        lower=lower,
+        upper=upper,
+        costs=costs,
+        whole=whole,
     )
-    if result.x is None:
-        raise AssertionError(f"no placement at all: {result.message}")
-    beyond: ndarray = np.rint(result.x[:first_x]).reshape(cuts, count)
-    at = [0] * len(blocks)
-    for g, group in enumerate(groups):
-        for n, k in enumerate(group):  # the first blocks of a group lie nearest to the first SLR
-            at[k] = sum(n >= len(group) - far for far in beyond[:, g])
-    return at
 
 
 def _twins(blocks: Sequence[Block], nets: Sequence[_Net]) -> list[list[int]]:

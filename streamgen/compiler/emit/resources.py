@@ -109,14 +109,14 @@ def _fitting(name: str, top: TopParams, board: Board, placement: Placement) -> P
         return placement
     parts, short = blocks(top), short_of(placement.used, board)
     lines = [
-        f"{name!r} does not fit the card. A design may fill {board.fill:.0%} of each SLR. In the best "
-        "placement it takes",
+        f"{name!r} does not fit the card: it needs {placement.shortage(board)}",
+        f"A design may fill {board.fill:.0%} of each SLR. In the best placement it takes",
         usage(placement.used, board),
         *_wires(placement, board),
         *(_largest_of(parts, resource) for resource in short),
         *_too_large(parts, board),
         *_in_memory(top),
-        f"What would help: {'; '.join(_advice(top, parts, short, board))}",
+        f"What frees room: {'; '.join(_advice(top, parts, short, board))}",
     ]
     raise BudgetError("\n".join(lines))
 

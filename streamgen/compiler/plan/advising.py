@@ -2,7 +2,7 @@
 
 If memory is short, formats of fewer bits, more channels, shorter contexts and other boards are tried, up to
 the point where all contents of memory have a place. Otherwise each factor that the user fixed is left to the
-plan, and the plan says what it would choose.
+plan, which says its own choice. A design without advice keeps the facts of its error ("What frees room").
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,8 @@ FIXED = (
 """Fields that the plan chooses if the user does not."""
 
 Plans = Callable[[CompileConfig], CompileConfig]
-"""A function from a configuration to the configuration of its plan. Raises BudgetError without a plan."""
+"""A function from a configuration to that of its plan, in which a factor may still be None if a rule of a
+small design decides it. Raises BudgetError without a plan."""
 
 
 def advised(error: BudgetError, plain: LogicalGraph, asked: CompileConfig, plans: Plans) -> BudgetError:
@@ -45,7 +46,7 @@ def advised(error: BudgetError, plain: LogicalGraph, asked: CompileConfig, plans
         if not values:
             return error
         text = f"What helps: {'; '.join(values)}"
-    facts = [line for line in str(error).splitlines() if not line.startswith("What would help: ")]
+    facts = [line for line in str(error).splitlines() if not line.startswith("What frees room: ")]
     return BudgetError(
         "\n".join([*facts, text]), needed_bytes=error.needed_bytes, available_bytes=error.available_bytes
     )
@@ -97,4 +98,4 @@ def _without(asked: CompileConfig, plans: Plans) -> Iterator[str]:
             chosen = getattr(plans(replace(asked, **free)), name)
         except (BudgetError, GraphError, ValueError):
             continue
-        yield f"{name}={chosen} in place of {value}"
+        yield f"leave out {name}={value}" if chosen is None else f"{name}={chosen} in place of {value}"

@@ -86,12 +86,14 @@ def planned(
         plan = replace(design.plan, refused=(*design.plan.refused, *refused), config=asdict(design.config))
         return replace(design, plan=plan), result
     first = first or BudgetError(f"no design of {graph.name!r} fits {config.card.name!r}")
-    if is_small(graph, asked):
-        raise first
 
     def plans(other: CompileConfig) -> CompileConfig:
         sizes, short = limited(plain, other)
-        return next(_designs(quantised(short, sizes), other, sizes, longest)).config
+        design = next(_designs(quantised(short, sizes), other, sizes, longest))
+        for part in design.parts if is_small(graph, asked) else ():  # others are placed already
+            if over := Blueprint(part).shortage:
+                raise BudgetError(over)
+        return design.config
 
     raise advised(first, plain, asked, plans) from first
 
@@ -165,8 +167,10 @@ class _Engines:
         self._goal = _goal(graph, asked)
         self._passes = self._goal.passes(graph.context, config.size("max_tokens"))
         self._cached = any(True for _ in cached_attentions(graph))
-        self._blueprints: dict[tuple[int, int], Blueprint] = {}
-        self._refused: list[tuple[Needs, str]] = []
+        self._blueprints: dict[tuple[int, ...], Blueprint] = {}
+        self._known: list[tuple[Needs, str]] = []  # needs that have no placement, and the reason
+        self._spread: dict[Needs, str] = {}  # needs whose relaxed placement was found, and its shortage
+        self._refused: list[str] = []
 
     def designs(self) -> Iterator[PlannedDesign]:
         """Designs that have a placement, the best first."""
@@ -180,7 +184,8 @@ class _Engines:
             graph = replace(self._graph, context=context)
             parts = self._placed(candidate, graph)
             if isinstance(parts, str):
-                self._refused.append((self._needs(candidate, context), parts))
+                self._refused.append(parts)
+                self._known.append((self._needs(candidate, context), parts))
                 continue
             plan = self._recorded(candidate, context, why, ranked)
             config = self._configured(candidate, context)
@@ -278,10 +283,11 @@ class _Engines:
         except BudgetError as error:
             return _line(error)
 
-    def _blueprint(self, candidate: _Candidate) -> Blueprint:
-        """The bound design with the channels and lanes of a candidate."""
+    def _blueprint(self, candidate: _Candidate, *more: int) -> Blueprint:
+        """The bound design with the channels and lanes of a candidate. more: other factors of the candidate
+        that the design shares."""
         plan = candidate.plan
-        key = plan.columns, plan.lanes
+        key = plan.columns, plan.lanes, *more
         if key not in self._blueprints:
             config = self._configured(candidate, self._graph.context)
             (part,) = parts_of(self._graph, config)
@@ -297,11 +303,17 @@ class _Engines:
         needs = self._needs(candidate, context)
         if short := self._short(needs):
             return short
-        for other, why in self._refused:
+        for other, why in self._known:
             pairs = [(getattr(needs.all, name), getattr(other.all, name)) for name in RESOURCES]
             if all(mine >= ALIKE * theirs for mine, theirs in pairs):
                 return why
-        return ""
+        if needs not in self._spread:
+            plan = candidate.plan if context is None else replace(candidate.plan, context=context)
+            bound = self._blueprint(candidate, plan.n_lanes, plan.attention_lanes)
+            self._spread[needs] = bound.shortage_of(plan, candidate.form)
+            if self._spread[needs]:
+                self._known.append((needs, self._spread[needs]))
+        return self._spread[needs]
 
     def _short(self, needs: Needs) -> str:
         """The resource that is most short, with the amounts."""
@@ -324,12 +336,14 @@ class _Engines:
         if not self._graph.context or self._asked.context is not None:
             return left[0], self._graph.context, why
         most = (1 + PATIENCE) * left[0].score
-        near = [candidate for candidate in left if candidate.score <= most and not self._over(candidate)]
+        near = [candidate for candidate in left if candidate.score <= most]
         while context > self._graph.context:
-            short = [self._over(candidate, context) for candidate in near]
-            if "" in short:
-                return near[short.index("")], context, why
-            why = f"{context:,} {short[0]}"
+            short = ""
+            for candidate in near:
+                if not (reason := self._over(candidate, context)):
+                    return candidate, context, why
+                short = short or reason
+            why = f"{context:,} {short}"
             context = max(context // 2, self._graph.context)
         return left[0], self._graph.context, why
 
@@ -356,7 +370,7 @@ class _Engines:
             goal=self._goal.name,
             factors=tuple(factors),
             ranked=len(ranked),
-            refused=tuple(why for _, why in self._refused),
+            refused=tuple(self._refused),
             cycles=candidate.cycles,
         )
 

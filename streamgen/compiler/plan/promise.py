@@ -2,8 +2,9 @@
 
 A design is bound once, up to its converters. For a candidate with the same channels and lanes, the kernels
 that depend on its other factors get new params: columns and their weights, loads of weights, attention, and
-loads and stores of caches. The sum of what all kernels promise takes milliseconds. Converters, FIFOs and
-everything around the graph stay those of the bound design, which is wrong by up to a tenth of the LUTs.
+loads and stores of caches. The sum of what all kernels promise takes milliseconds, and the relaxed placement
+of their blocks some tens of them. Converters, FIFOs and everything around the graph stay those of the bound
+design.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import Any
 
 from streamgen.artifact.kv_layout import KvLayout
 from streamgen.compiler.emit.outline import outline
-from streamgen.compiler.emit.placement import place
+from streamgen.compiler.emit.placement import place, shortage
 from streamgen.compiler.emit.resources import blocks, links
 from streamgen.compiler.lower import place_constants
 from streamgen.compiler.plan.closed import ClosedForm
@@ -30,8 +31,10 @@ from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.kernels.memory.kv_load import KvLoadParams
 from streamgen.kernels.memory.kv_store import KvStoreParams
 from streamgen.model.graph import Program
-from streamgen.platform.capacity import RESOURCES, number
 from streamgen.platform.dma import LoadParams
+
+FIFO = 4  # tokens of a FIFO before it is sized; those of published models take a tenth fewer LUTs once sized
+SPARE = 0.02  # share of an SLR and of its wires that promises leave for sized FIFOs and whole blocks
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,12 @@ class Blueprint:
     def __init__(self, part: GroupPlan) -> None:
         self.part, self._plan = part, part.derivation.plan
         graph = place_constants(part.converted)
+        edges = tuple(replace(edge, depth=edge.depth or FIFO) for edge in graph.edges)
+        graph = replace(graph, edges=edges)
         self.outline = outline(Program(graph, 1, self._plan.largest), part.budget, ends=True)
         top = self.outline.top
-        self._blocks = blocks(top)
+        self._blocks, self._links = blocks(top), links(top)
+        self._params = {node.name: node.params for node in graph.nodes}
         self._nodes: dict[Any, Any] = {}
         self._costs: dict[Any, Resources] = {}
         self._kinds = Counter[tuple[Any, bool]]()
@@ -69,25 +75,10 @@ class Blueprint:
     def shortage(self) -> str:
         """What is most short in the best placement on the board; empty if the design fits."""
         board = self.part.budget.board
-        placement = place(self._blocks, links(self.outline.top), board)
-        if placement.fits(board):
-            return ""
-        over = [
-            (
-                needed / room,
-                f"needs {number(round(needed))} of {number(int(room))} {RESOURCES[name]} in {slr.name}",
-            )
-            for slr in board.slrs
-            for name in RESOURCES
-            if (room := getattr(slr.resources, name) * board.fill)
-            < (needed := getattr(placement.used[slr.name], name))
-        ]
-        over += [
-            (wires / board.room, f"needs {wires:,} of {int(board.room):,} wires between SLRs")
-            for wires in placement.wires
-            if wires > board.room
-        ]
-        return max(over)[1]
+        if short := shortage(self._blocks, self._links, board):
+            return short
+        over = place(self._blocks, self._links, board).shortage(board)
+        return over and f"needs {over}"
 
     @cached_property
     def needs(self) -> Needs:
@@ -99,13 +90,32 @@ class Blueprint:
         """Resources of a candidate with the same channels and lanes. form: its closed form."""
         total, at_memory = self.needs.all, self.needs.fixed
         for (params, fixed), count in self._kinds.items():
-            other = _CHANGES[type(params)](params, self._plan, plan, form)
-            if other is params or other == params:
-                continue
-            more = (self._cost(other, params) + self._cost(params, params) * -1) * count
-            total += more
-            at_memory += more if fixed else Resources(lut=0, ff=0)
+            if (more := self._more(params, plan, form)) is not None:
+                total += more * count
+                at_memory += more * count if fixed else Resources(lut=0, ff=0)
         return Needs(total, at_memory)
+
+    def shortage_of(self, plan: HardwarePlan, form: ClosedForm) -> str:
+        """What every placement of a candidate lacks, as far as its promises and the links of this design
+        tell (`emit.placement.shortage`); empty if there may be a placement. The candidate has the same
+        channels, lanes, rows of a column and lanes of attention."""
+        more = {params: self._more(params, plan, form) for params, _ in self._kinds}
+        changed = [
+            block
+            if (extra := more.get(self._params.get(block.name))) is None
+            else replace(block, resources=block.resources + extra)
+            for block in self._blocks
+        ]
+        board = self.part.budget.board
+        fill, wires_fill = board.fill * (1 - SPARE), board.wires_fill * (1 - SPARE)
+        return shortage(changed, self._links, replace(board, fill=fill, wires_fill=wires_fill))
+
+    def _more(self, params: Any, plan: HardwarePlan, form: ClosedForm) -> Resources | None:
+        """Resources that a candidate needs for a kernel more than this design does; None for none."""
+        other = _CHANGES[type(params)](params, self._plan, plan, form)
+        if other is params or other == params:
+            return None
+        return self._cost(other, params) + self._cost(params, params) * -1
 
     def _cost(self, params: Any, like: Any) -> Resources:
         """Promised resources of a kernel in place of another one."""

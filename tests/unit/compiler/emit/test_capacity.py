@@ -46,7 +46,7 @@ def test_the_table_names_what_is_over() -> None:
         "      2  20,971,520           0                0              0  20,971,520  4,194,304",
         "largest there: weights_2 (channel 2) 20,971,520, k (channel 1) 12,582,912, "
         "weights_1 (channel 1) 8,388,608, x (channel 1) 4,194,304",
-        "What would help: more channels (3 are in use, all bytes need 3 at least); weights of fewer bits; "
+        "What frees room: more channels (3 are in use, all bytes need 3 at least); weights of fewer bits; "
         "a smaller context; a smaller max_tokens; a board whose channels are larger",
     ]
 
@@ -64,6 +64,6 @@ def test_spills_have_a_column_where_there_are_any() -> None:
     assert head.split() == ["channel", "weights", "caches", "spills", *head.split()[4:]]
     assert row.split()[:4] == ["1", "0", "0", f"{300 * MB:,}"]
     assert advice == (
-        "What would help: a smaller max_tokens; a larger hold_bits, with which less goes through memory; "
+        "What frees room: a smaller max_tokens; a larger hold_bits, with which less goes through memory; "
         "a board whose channels are larger"
     )

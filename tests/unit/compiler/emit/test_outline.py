@@ -51,9 +51,13 @@ def test_nodes_are_placed_before_fifos_have_a_depth(monkeypatch: pytest.MonkeyPa
 
 def test_what_cannot_be_placed_is_not_sized(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "size_fifos", None)
-    with pytest.raises(BudgetError, match=r"^'double' does not fit the card\. A design may fill 1%"):
+    with pytest.raises(
+        BudgetError, match=r"^'double' does not fit the card: it needs .*\nA design may fill 1%"
+    ):
         streamgen.assemble(graph(), CompileConfig(name="double", board=filled(0.01)))
-    with pytest.raises(BudgetError, match=r"^'double' does not fit the card\. A design may fill 1%"):
+    with pytest.raises(
+        BudgetError, match=r"^'double' does not fit the card: it needs .*\nA design may fill 1%"
+    ):
         streamgen.assemble(graph(), CompileConfig(name="double", fill=0.01))
 
 

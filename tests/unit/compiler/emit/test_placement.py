@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from streamgen.compiler.emit.placement import Block, Link, place
+from streamgen.compiler.emit.placement import Block, Link, place, shortage
 from streamgen.contract.cost import Resources
 from streamgen.platform.boards import Slr
 from streamgen.platform.boards.cards import U55C
@@ -146,6 +146,31 @@ def test_close_to_the_best_of_all() -> None:
     assert fitting >= 20
     assert missed == 0
     assert excess <= 0.1 * total, (excess, total)
+
+
+def test_the_relaxation_refuses_nothing_that_fits() -> None:
+    """Of 60 small cases with few wires: a shortage in the relaxation means that no placement fits."""
+    board = replace(BOARD, wires=600, wires_fill=1.0)
+    refused = fitting = 0
+    for seed in range(60):
+        blocks, links = random_case(seed, 7)
+        if place(blocks, links, board).fits(board):
+            fitting += 1
+            assert shortage(blocks, links, board) == "", seed
+        elif shortage(blocks, links, board):
+            refused += 1
+    assert fitting >= 20
+    assert refused >= 5
+
+
+def test_a_shortage_names_what_is_missing() -> None:
+    crowded = [block("load", 100, fixed=True), block("a", 40)]
+    assert shortage(crowded, [], BOARD) == "needs 25.0% more LUT than SLR0 has room for"
+    apart = [block("load", 80, fixed=True), block("a", 80), block("b", 80)]
+    wires = [*chain("load", "a", bits=60), *chain("load", "b", bits=60)]
+    narrow = replace(BOARD, wires=100, wires_fill=1.0)
+    assert shortage(apart, wires, narrow) == "needs 20.0% more wires between SLRs than there are"
+    assert shortage(apart, wires, BOARD) == ""
 
 
 def test_the_sums_are_right_and_the_same_each_time() -> None:
