@@ -116,8 +116,8 @@ def explore(
     from streamgen.api.search.evaluation import OBJECTIVES
     from streamgen.api.search.front import front_table
     from streamgen.cli.messages import EXPECTED, message_of, option_names
+    from streamgen.cli.models import model_of
     from streamgen.cli.options import config_of
-    from streamgen.cli.sources import model_of
 
     if trials is None and not listed:
         raise click.UsageError("give --trials N, the number of points, or --factors")
