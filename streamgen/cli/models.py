@@ -23,6 +23,15 @@ def is_written(source: str) -> bool:
     return any(Path(source, name).is_file() for name in WRITTEN)
 
 
+def compiled_source(source: str) -> str | None:
+    """The SOURCE of `streamgen compile` for the model of a source; None for a config.json without weights."""
+    path = Path(source)
+    folder = path.parent if path.suffix == ".json" else path
+    if ":" in source or not (folder / CHECKPOINT).is_file():
+        return source
+    return str(folder) if any(folder.glob("*.safetensors")) else None
+
+
 def model_of(
     source: str, progress: Progress, options: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[Any, Any]:
