@@ -7,4 +7,6 @@ import os
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+os.environ["STREAMGEN_ESTIMATES"] = "off"  # a user's kept estimates are not the tests' to read or to change
+
 pytest_plugins = ["streamgen.testing.pytest_plugin", "sim.times"]

@@ -50,7 +50,7 @@ def main() -> None:
         }
         console.print(rates(spaces, options.points, random))
         if options.trials:
-            found = Study(spaces["GPT-2 Medium"], ("tokens/s", "first-token"), seed=options.seed)
+            found = Study(spaces["GPT-2 Medium"], ("decode", "first-token"), seed=options.seed)
             found.run(options.trials, tell=console.log)
             front = found.front()
             print(front_table(front, card))

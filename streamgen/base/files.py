@@ -19,6 +19,7 @@ import typing
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -109,7 +110,7 @@ def decode(kind: Any, value: Any, where: str) -> Any:
         kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
         return _items(kinds, value, where)
     if isinstance(kind, type) and issubclass(kind, tuple):
-        return kind(*_items(list(typing.get_type_hints(kind).values()), value, where))
+        return kind(*_items(list(_hints(kind).values()), value, where))
     if origin is collections.abc.Mapping:
         if not isinstance(value, dict):
             raise ValueError(f"{where}: expected an object, not {_shown(value)}")
@@ -131,6 +132,12 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     return value
 
 
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """The types of the fields of a class, which take time to find."""
+    return typing.get_type_hints(kind)
+
+
 def _items(kinds: Sequence[Any], values: Any, where: str) -> tuple[Any, ...]:
     """Decode a list into a tuple; `kinds` has the type of each item."""
     if not isinstance(values, list) or len(values) != len(kinds):
@@ -142,7 +149,7 @@ def _items(kinds: Sequence[Any], values: Any, where: str) -> tuple[Any, ...]:
 def _instance(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{where}: expected an object, not {_shown(value)}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     if set(value) != set(hints):
         missing, unknown = sorted(set(hints) - set(value)), sorted(set(value) - set(hints))
         raise ValueError(

@@ -1,5 +1,5 @@
-"""The command line: streamgen estimate | explore | compile | simulate | report | draw | package | emulate |
-cocotb | generate.
+"""The command line: streamgen estimate | explore (search) | compile | simulate | report | draw | package |
+emulate | cocotb | generate.
 
 Results go to standard output. Progress and errors go to standard error. The exit status is 1 if the
 accelerator or a tool failed or a result differs from the golden model, 2 for wrong options, inputs or files,
@@ -45,7 +45,7 @@ def _run(given: list[str]) -> int:
         with needed("this command"), warnings.catch_warnings(), named_output():
             from streamgen.cli.commands import streamgen
 
-            called = next((streamgen.commands[word] for word in given if word in streamgen.commands), None)
+            called = next(filter(None, (streamgen.get_command(None, word) for word in given)), None)
             options = option_names(called, given)
             warnings.showwarning = partial(_warn, options)
             arguments = [word for word in given if word != "--verbose"]  # allowed anywhere

@@ -33,6 +33,11 @@ from streamgen.cli.options import calibration_options, config_options, model_opt
 )  # fmt: skip
 @click.option("--explain", is_flag=True, help="Print each factor of the design, and why it is not more.")
 @click.option("--json", "as_json", is_flag=True, help="Print all values as a JSON list.")
+@click.option(
+    "--fresh", is_flag=True,
+    help="Estimate again, even if the result is kept. Set the variable STREAMGEN_ESTIMATES to `off` to keep "
+    "no results, or to a folder to keep them there.",
+)  # fmt: skip
 @model_options("shapes")
 @config_options
 def estimate(
@@ -44,30 +49,36 @@ def estimate(
     phases: bool,
     explain: bool,
     as_json: bool,
+    fresh: bool,
     **options: Any,
 ) -> None:
     """Estimate tokens per second, time to the first token, the bound of each phase, resources and memory of
     each SOURCE. No weights are needed, only a config.json of transformers.
 
     SOURCE is a config.json or a folder with one, a GGUF file, 'default', or module:function. Several sources,
-    boards or clocks are compared in a table. The exit status is 1 if no model fits.
+    boards or clocks are ranked in a table, best first. The exit status is 1 if no model fits.
+
+    Results are kept in the user's cache. The same command takes a second the next time, as long as the model,
+    the options and streamgen itself are the same.
 
     \b
     Examples:
       streamgen estimate default
       streamgen estimate gpt2/config.json llama/config.json --at 250 --at 300
     """
-    from streamgen.cli.estimation import estimates  # the compiler takes a second to load
-    from streamgen.observe.estimate import Estimate, NoEstimate, comparison
+    from streamgen.cli.estimation import estimates  # the values of an estimate take time to load
+    from streamgen.observe.estimate import Estimate, NoEstimate
+    from streamgen.observe.ranking import ranking
 
     with progress_line() as progress:
-        results = estimates(sources, boards, clocks, options, positions, prompts, progress)
+        ranked = estimates(sources, boards, clocks, options, positions, prompts, progress, fresh=fresh)
+    results = [result for _, result in ranked]
     if as_json:
         click.echo(f"[{','.join(result.to_json() for result in results)}]")
     else:
         first, *others = results
         if others:
-            click.echo(comparison(results))
+            click.echo(ranking(ranked))
         else:
             click.echo(first.text(phases=phases) if isinstance(first, Estimate) else first)
         for result in results:

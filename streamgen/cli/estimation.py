@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from streamgen.api.estimation import estimate
+from streamgen.api.kept_estimates import EstimatedModel
 from streamgen.base.progress import Progress
 from streamgen.cli.messages import EXPECTED, message_of, option_names
+from streamgen.cli.models import model_of
 from streamgen.cli.options import config_of
-from streamgen.cli.sources import model_of
 from streamgen.observe.estimate import Estimate, NoEstimate
 from streamgen.platform.boards import board_of
 
@@ -23,11 +23,14 @@ def estimates(
     positions: Sequence[int],
     prompts: Sequence[int],
     progress: Progress,
-) -> list[Estimate | NoEstimate]:
-    """One estimate for each source, board and clock, in this order.
+    *,
+    fresh: bool = False,
+) -> list[tuple[str, Estimate | NoEstimate]]:
+    """One estimate for each source, board and clock, in this order, with the source.
 
     Without `boards` or `clocks`, the `options` give the board or the clock. If one of several estimates
-    fails, a `NoEstimate` with the reason takes its place. The error of a single estimate is raised.
+    fails, a `NoEstimate` with the reason takes its place. The error of a single estimate is raised. fresh:
+    estimate again what is kept.
     """
     for board in boards:
         board_of(board)  # an unknown board is an error of the command line, not of a model
@@ -37,25 +40,27 @@ def estimates(
     context = click.get_current_context()
     names = option_names(context.command, [*(["--on"] if boards else []), *(["--at"] if clocks else [])])
 
-    def of(source: str, board: Any, clock: float) -> Estimate | NoEstimate:
+    def of(source: str, model: EstimatedModel | Exception, board: Any, clock: float) -> Estimate | NoEstimate:
         try:
-            if isinstance(models[source], Exception):
-                raise models[source]
-            model, inputs = models[source]
+            if isinstance(model, Exception):
+                raise model
             config = replace(base, board=board, clock_mhz=clock)
-            return estimate(
-                model, inputs, config, progress, positions=positions or None, prompts=prompts or None
-            )
+            return model.estimate(config, progress, positions=positions or None, prompts=prompts or None)
         except (*EXPECTED, click.ClickException) as error:
             if not several:
                 raise
             name = board if isinstance(board, str) else board.name
             return NoEstimate(name=source, board=name, clock_mhz=clock, reason=message_of(error, names))
 
-    models: dict[str, Any] = {}
+    found: dict[str, tuple[Any, Any] | Exception] = {}
     for source in sources:  # every source is checked before the first long estimate
         try:
-            models[source] = model_of(source, progress, options)
+            found[source] = model_of(source, progress, options)
         except (*EXPECTED, click.ClickException) as error:
-            models[source] = error
-    return [of(source, *place) for source in sources for place in places]
+            found[source] = error
+    results: list[tuple[str, Estimate | NoEstimate]] = []
+    for source in sources:
+        given = found[source]
+        model = given if isinstance(given, Exception) else EstimatedModel(*given, fresh=fresh)
+        results += [(source, of(source, model, *place)) for place in places]
+    return results

@@ -1,6 +1,7 @@
 """streamgen explore: search a design space with one process or several."""
 
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,10 +16,11 @@ import click
 from streamgen.base.progress import Progress
 from streamgen.base.wording import counted
 from streamgen.cli.group import progress_line, streamgen
-from streamgen.cli.options import config_options, given_options, model_options
+from streamgen.cli.options import config_options, model_options, words_of
+from streamgen.compiler.config import CompileConfig
 
 
-@streamgen.command(short_help="Search the design space: speed against resources.")
+@streamgen.command(short_help="Search the design space; `search` is the same.")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--on", "boards", multiple=True, metavar="BOARD", help="Board to search. May be repeated.")
 @click.option(
@@ -26,7 +28,8 @@ from streamgen.cli.options import config_options, given_options, model_options
 )
 @click.option(
     "--objective", "objectives", multiple=True, metavar="NAME",
-    help="Objective: tokens/s, first-token, luts or energy. May be repeated.  [default: tokens/s, luts]",
+    help="Objective: decode (most tokens/s), first-token (least time), luts (fewest) or energy (least). May "
+    "be repeated.  [default: decode, luts]",
 )  # fmt: skip
 @click.option(
     "--sampler",
@@ -100,8 +103,9 @@ def explore(
     work_only: bool,
     **options: Any,
 ) -> None:
-    """Search the design space of MODEL within the budgets and print the Pareto front. Each line is a
-    configuration that `streamgen compile` builds. The exit status is 1 if no model fits.
+    """Search the design space of MODEL within the budgets and print the Pareto front: the designs that no
+    other design beats in all objectives. Each design has a number and the command that builds it. The exit
+    status is 1 if no model fits. `streamgen explore` and `streamgen search` are the same command.
 
     Several machines that share a --storage work on one study. A command that was stopped continues when you
     repeat it.
@@ -110,14 +114,15 @@ def explore(
     Examples:
       streamgen explore examples/mlp.py:mlp --trials 50
       streamgen explore gpt2/config.json --trials 100 --plot front.html
+      streamgen search default --trials 50 --objective energy --objective luts
       streamgen explore default --factors
     """
     from streamgen.api.search import space
     from streamgen.api.search.evaluation import OBJECTIVES
     from streamgen.api.search.front import front_table
     from streamgen.cli.messages import EXPECTED, message_of, option_names
+    from streamgen.cli.models import compiled_source, model_of
     from streamgen.cli.options import config_of
-    from streamgen.cli.sources import model_of
 
     if trials is None and not listed:
         raise click.UsageError("give --trials N, the number of points, or --factors")
@@ -136,30 +141,36 @@ def explore(
     if several and (plot is not None or study is not None):
         raise click.UsageError("--plot and --study need a single MODEL and a single board")
     search = _Search(
-        trials=trials or 0, objectives=objectives or ("tokens/s", "luts"), sampler=sampler, storage=storage,
+        trials=trials or 0, objectives=objectives or ("decode", "luts"), sampler=sampler, storage=storage,
         workers=workers, seed=seed, only=only, rough=rough, plot=plot, work_only=work_only,
     )  # fmt: skip
     names = option_names(click.get_current_context().command, ["--on"] if boards else [])
     shown: list[dict[str, Any]] = []
-    fits = False
+    fits, number = False, 1
     with progress_line() as progress:
         for source, config in places:
             board = config.card.name
             title = {"model": source, "board": board} if several else {}
+            front: list[Any] = []
             try:
                 progress("reading the model")
                 designs = space(*model_of(source, progress, options), config, only=values)
                 name = f"{designs.name}-{board}" if several else study
-                front = [] if listed else search.front(source, designs, name, options, progress)
+                front = (
+                    [] if listed else search.front(source, designs, name, config, options, progress, number)
+                )
+                number += len(front)
             except (*EXPECTED, click.ClickException) as error:
                 if not several:
                     raise
                 text = f"{source} on {board}: not searched, because {message_of(error, names)}"
                 shown.append({**title, "reason": message_of(error, names)})
             else:
-                text = "\n".join(map(str, designs.factors)) if listed else front_table(front, designs.config)
+                text = "\n".join(map(str, designs.factors)) if listed else front_table(front)
+                if front and compiled_source(source) is None:
+                    text += f"\n{source} has no weights, so these commands only estimate the designs."
                 text = f"{source} on {board}:\n{text}" if several else text
-                shown += [title | _json(point, designs.config) for point in front]
+                shown += [title | _json(point) for point in front]
                 fits = fits or listed or work_only or bool(front)
             progress("")
             if not (as_json or work_only) or listed:
@@ -186,12 +197,22 @@ class _Search:
     work_only: bool
 
     def front(
-        self, source: str, designs: Any, name: str | None, options: Mapping[str, Any], progress: Progress
+        self,
+        source: str,
+        designs: Any,
+        name: str | None,
+        asked: CompileConfig,
+        options: Mapping[str, Any],
+        progress: Progress,
+        number: int,
     ) -> list[Any]:
-        """The Pareto front of a space; empty in a process that only works. name: name of the study."""
+        """The Pareto front of a space; empty in a process that only works. name: name of the study. asked:
+        the configuration of the command line. number: of the first point."""
+        from streamgen.api.search.front import FrontPoint, chosen
         from streamgen.api.search.front import plot as draw
         from streamgen.api.search.study import Study
 
+        shapes = [f"--example-shape={shape}" for shape in options["shapes"]]
         with tempfile.TemporaryDirectory() as folder:
             place = self.storage or (f"{folder}/journal" if self.workers > 1 else None)
             study = Study(
@@ -203,22 +224,40 @@ class _Search:
             again += [f"--only={restriction}" for restriction in self.only] + (
                 [f"--study={name}"] if name else []
             )
-            with _beside(self.workers - 1, again, {**options, "board": designs.config.card.name}):
+            with _beside(self.workers - 1, [*again, *shapes, *words_of(asked)]):
                 study.run(self.trials, progress)
             if self.work_only:
                 return []
             progress("evaluating the front")
-            front = list(study.front(exact=not self.rough))
+            front = [
+                FrontPoint(
+                    number=place,
+                    evaluation=point,
+                    command=_command(source, place, [*shapes, *words_of(point.config)]),
+                    chosen=chosen(point.config, designs.config),
+                )
+                for place, point in enumerate(study.front(exact=not self.rough), number)
+            ]
             if self.plot is not None:
-                draw(self.plot, study.objectives, study.tried, front, designs.config)
+                title = f"{designs.name} on {designs.config.card.name}"
+                draw(self.plot, title, study.objectives, study.tried, study.exact, front)
             return front
 
 
-def _json(point: Any, base: Any) -> dict[str, Any]:
-    from streamgen.api.search.front import chosen
+def _command(source: str, number: int, words: Sequence[str]) -> str:
+    """The command that builds a point; for a model without weights, the command that estimates it."""
+    from streamgen.cli.models import compiled_source
 
-    figures = {f.name: getattr(point, f.name) for f in fields(point) if f.name not in ("config", "why")}
-    return {**figures, "over": dict(point.over), "config": chosen(point.config, base)}
+    if (compiled := compiled_source(source)) is None:
+        return shlex.join(["streamgen", "estimate", source, *words])
+    return shlex.join(["streamgen", "compile", compiled, "-o", f"design-{number}", *words])
+
+
+def _json(point: Any) -> dict[str, Any]:
+    found = point.evaluation
+    figures = {f.name: getattr(found, f.name) for f in fields(found) if f.name not in ("config", "why")}
+    numbered = {"number": point.number, "command": point.command}
+    return {**numbered, **figures, "over": dict(found.over), "config": point.chosen}
 
 
 def _values(only: Sequence[str]) -> dict[str, list[Any]]:
@@ -239,15 +278,9 @@ def _value(text: str) -> Any:
 
 
 @contextmanager
-def _beside(count: int, arguments: Sequence[str], options: Mapping[str, Any]) -> Iterator[None]:
+def _beside(count: int, arguments: Sequence[str]) -> Iterator[None]:
     """Run `count` other processes on the same study during the block, and wait for them at its end."""
     words = [sys.executable, "-c", "from streamgen.cli import run; run()", "explore", *arguments]
-    for name, value in given_options(options).items():
-        option = name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{'' if value else 'no-'}{option}")
-        else:
-            words.append(f"--{option}={value if isinstance(value, str | int | float) else json.dumps(value)}")
     others = [subprocess.Popen(words, stdout=subprocess.DEVNULL) for _ in range(count)]
     try:
         yield

@@ -133,10 +133,18 @@ class Command(click.Command):
             formatter.write_dl([*_records(ctx, helps)])
 
 
+ALIASES = {"search": "explore"}
+"""Second names of commands."""
+
+
 class CommandGroup(click.Group):
     """The command `streamgen`."""
 
     command_class = Command
+
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
+        """The command of a name, or of its second name."""
+        return self.commands.get(ALIASES.get(cmd_name, cmd_name))
 
 
 def _records(ctx: click.Context, options: Iterable[click.Parameter]) -> Iterator[tuple[str, str]]:

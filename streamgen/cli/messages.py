@@ -28,15 +28,23 @@ def option_names(command: click.Command | None, given: Collection[str]) -> dict[
 
 
 def in_options(text: str, options: Mapping[str, str]) -> str:
-    """Replace the names of Python arguments in a message by options: `CompileConfig.board` and
-    `CompileConfig.weights='w8'`, `max_tokens` anywhere, and `seed` at the start of a clause "seed is ..."."""
+    """Replace the names of Python arguments in a message by options: `CompileConfig.board`,
+    `CompileConfig.weights='w8'`, `channels=32` in a line "What helps: ...", `max_tokens` anywhere, and `seed`
+    at the start of a clause "seed is ..."."""
     text = re.sub(r"CompileConfig\.(\w+)(?:=(False|True|'[^']*'|[\w.]*\w))?", partial(_option, options), text)
+    text = re.sub(r"^What helps: .*", partial(_advice, options), text, flags=re.MULTILINE)
     command = "--calibrate FILE" if "calibrate" in options else "streamgen compile --calibrate FILE"
     text = text.replace("streamgen.model.calibration", command)
     anywhere, clause = r"(?<![\w./'\"-]){}(?![\w./'\"=(-])", r"(?:^|(?<=[:;,] )){}(?= is )"
     for name, option in options.items():
         text = re.sub((anywhere if "_" in name else clause).format(name), option, text)
     return text
+
+
+def _advice(options: Mapping[str, str], line: re.Match[str]) -> str:
+    """A line of changes of the configuration, `channels=32 and head='w4'`, as options."""
+    field = r"\b(" + "|".join(options) + r")=('[^']*'|[\w.]*\w)"
+    return re.sub(field, partial(_option, options), line[0]) if options else line[0]
 
 
 def _option(options: Mapping[str, str], field: re.Match[str]) -> str:

@@ -18,7 +18,7 @@ import click
 
 from streamgen.compiler.config import CompileConfig
 from streamgen.numbers.weights import TITLES
-from streamgen.platform.boards import BOARDS
+from streamgen.platform.boards import BOARDS, Board
 
 Command = Callable[..., Any]
 WEIGHTS_ARE_RIGHT = "The weights on the device equal the written weights."
@@ -160,6 +160,25 @@ def config_of(values: Mapping[str, Any], **defaults: Any) -> CompileConfig:
 
         of_plan = DesignPlan.read(values["plan"]).config
     return CompileConfig(**{**defaults, **of_plan, **given_options(values)})
+
+
+def words_of(config: CompileConfig) -> list[str]:
+    """The options that make this configuration, as words of a command line."""
+    default, words = CompileConfig(), []
+    for field in dataclasses.fields(CompileConfig):
+        value = getattr(config, field.name)
+        if value == getattr(default, field.name):
+            continue
+        option = field.name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{option}")
+        else:
+            value = value.name if isinstance(value, Board) else value
+            words += [
+                f"--{option}",
+                f"{value}" if isinstance(value, str | int | float) else json.dumps(value),
+            ]
+    return words
 
 
 def require_no_options(source: str, values: Mapping[str, Any]) -> None:

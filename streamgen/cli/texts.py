@@ -19,8 +19,9 @@ from streamgen.base.errors import StreamgenError
 from streamgen.base.progress import Progress
 from streamgen.base.remembered import remember, remembered
 from streamgen.base.wording import counted, duration
+from streamgen.cli.models import is_written, model_of
 from streamgen.cli.options import SIMULATED, config_of, require_no_options, require_used
-from streamgen.cli.sources import is_written, model_of, tokenizer_of
+from streamgen.cli.sources import tokenizer_of
 from streamgen.compiler.config import MOST_TOKENS
 from streamgen.model.golden_text import GoldenModel, is_language_model, vocabulary_of
 from streamgen.runtime.execution import OpenDevice

@@ -12,7 +12,7 @@ from streamgen.base.tables import rendered, table
 from streamgen.base.wording import counted
 from streamgen.compiler.plan.record import DesignPlan
 from streamgen.observe.channels import channel_table
-from streamgen.observe.report import GroupFacts, IntermediateMemory, ResourceReport
+from streamgen.observe.report import GroupFacts, IntermediateMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +99,19 @@ class Estimate:
         """The passes of the first lines, which follow one another."""
         return headline(self.passes, text=bool(self.context))
 
+    @property
+    def steps(self) -> tuple[PassEstimate, ...]:
+        """Steps of one token of a text, in the order of their positions; for other models, `headline`."""
+        if not self.context:
+            return self.headline
+        return tuple(run for run in self.passes if run.tokens == 1) or self.passes
+
+    @property
+    def goal_milliseconds(self) -> float:
+        """Time of the plan's goal in closed form. Without a search, time of `headline`."""
+        cycles = self.plan.cycles
+        return (sum(run.cycles for run in self.headline) if cycles is None else cycles) / self.clock_mhz / 1e3
+
     def tokens_per_second(self, predicted: PassEstimate) -> float:
         """Tokens per second of repeated passes like this one."""
         return predicted.tokens * self.clock_mhz * 1e6 / predicted.cycles
@@ -144,10 +157,9 @@ class Estimate:
         tokens, cycles = runs[0].tokens, sum(run.cycles for run in runs)
         seconds = self.milliseconds(cycles) / 1e3
         if self.context:
-            steps = [run for run in self.passes if run.tokens == 1] or [*self.passes]
             speeds = [
                 f"{self.tokens_per_second(step):,.0f} tokens/s at position {step.position:,}"
-                for step in dict.fromkeys((steps[0], steps[-1]))
+                for step in dict.fromkeys((self.steps[0], self.steps[-1]))
             ]
         else:
             speeds = [f"{tokens / seconds:,.0f} tokens/s in passes of {tokens:,}"]
@@ -235,33 +247,3 @@ class NoEstimate:
     def to_json(self) -> str:
         """All values as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
-
-
-def comparison(estimates: Sequence[Estimate | NoEstimate], *, width: int | None = None) -> str:
-    """A table with a line for each estimate: speed at the first and the last position, time to the first
-    token, and largest use of LUTs and DSPs. A second table lists the models that cannot be estimated, with
-    the reasons."""
-    speed_table = table(
-        "model", "board", "MHz", "tokens/s", "at", "to", "at", "first token ms", "LUT %", "DSP %"
-    )
-    missing = table("model", "board", "MHz")
-    missing.add_column("no estimate because", overflow="fold")
-    for estimate in estimates:
-        place = estimate.name, estimate.board, f"{estimate.clock_mhz:g}"
-        if isinstance(estimate, NoEstimate):
-            missing.add_row(*place, next(iter(estimate.reason.splitlines()), ""))
-            continue
-        steps = [p for p in estimate.passes if p.tokens == 1] or estimate.passes
-        first = [f"{estimate.milliseconds(c):,.2f} of {n}" for n, c in estimate.first_tokens.items()]
-        ends = [(f"{estimate.tokens_per_second(p):,.0f}", f"{p.position}") for p in (steps[0], steps[-1])]
-        shares = [
-            f"{max(_share(group.resources, name) for group in estimate.groups):.0f}"
-            for name in ("lut", "dsp")
-        ]
-        speed_table.add_row(*place, *ends[0], *ends[1], first[0] if first else "", *shares)
-    return rendered([part for part in (speed_table, missing) if part.row_count], width)
-
-
-def _share(resources: ResourceReport, name: str) -> float:
-    """Percentage of the resources that the shell of the board leaves free."""
-    return float(100 * getattr(resources.total, name) / getattr(resources.available, name))

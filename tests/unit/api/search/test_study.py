@@ -2,6 +2,8 @@
 killed."""
 
 import json
+import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -21,9 +23,12 @@ from sqlalchemy.pool import NullPool
 
 from streamgen import cli
 from streamgen.api.search import Evaluation, Point, Space, Value, space
+from streamgen.api.search.evaluation import OBJECTIVES
+from streamgen.api.search.front import FrontPoint, plot
 from streamgen.api.search.stored import read_study
 from streamgen.api.search.study import Study
 from streamgen.base.errors import StorageError
+from streamgen.cli.models import compiled_source
 from streamgen.compiler.config import CompileConfig
 from tests.shared.campaigns import sampled
 from tests.shared.decoders import random_decoder
@@ -286,8 +291,8 @@ def test_what_a_storage_tells(tmp_path: Path) -> None:
 def test_bad_studies() -> None:
     designs = small_space()
     for arguments, message in (
-        ({"objectives": ("speed",)}, "objective is 'speed'; tokens/s, first-token, luts, energy are allowed"),
-        ({"objectives": ()}, "objective is ''; tokens/s, first-token, luts, energy are allowed"),
+        ({"objectives": ("speed",)}, "objective is 'speed'; decode, first-token, luts, energy are allowed"),
+        ({"objectives": ()}, "objective is ''; decode, first-token, luts, energy are allowed"),
         ({"objectives": ("luts", "luts")}, "objectives are luts, luts; each may be named only once"),
         ({"sampler": "random"}, "sampler is 'random'; tpe, nsga2 are allowed"),
     ):
@@ -311,8 +316,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["explore", MLP, "--trials=6", "--workers=2", f"--plot={page}", storage, *options]
     assert cli.main(asked) == 0
     text = capsys.readouterr().out
-    assert "tokens/s" in text and "are those of `streamgen estimate`" in text
+    assert "tokens/s" in text and "are exact: those of `streamgen estimate`" in text
     assert "plotly" in page.read_text() and page.stat().st_size > 1 << 20  # the library is in it
+    assert "tried points (bounds)" in page.read_text() and "front (exact)" in page.read_text()
     assert (
         cli.main(["explore", MLP, "--trials=3", "--json", "--rough", "--only=policy=spatial", *options]) == 0
     )
@@ -320,10 +326,102 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert points and all(point["luts"] > 0 and not point["exact"] for point in points)
     assert cli.main(["report", MLP, storage, "--json", f"--html={tmp_path}/page.html", *options]) == 0
     told = json.loads(capsys.readouterr().out)["study"]
-    assert told["objectives"] == ["tokens/s", "luts"] and len(told["trials"]) >= 6
+    assert told["objectives"] == ["decode", "luts"] and len(told["trials"]) >= 6
     drawn = html.fromstring((tmp_path / "page.html").read_text())
     front = [trial for trial in told["trials"] if trial["front"]]
     assert len(drawn.xpath("//*[@id='study']//tbody/tr")) == len(front) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["decode", "first-token", "energy"])
+def test_commands_of_a_front_build_it(
+    objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command, copied from the text under the second name of `explore`, makes the design of its row."""
+    source = str(Path(__file__).parents[4] / MLP)
+    monkeypatch.chdir(tmp_path)
+    fixed = ["--multipliers=128", "--channels=2", "--max-tokens=2", "--example-shape=2,32", "--weights=w8"]
+    fixed += ["--formats", '{"m_0": "w8"}', "--clock-mhz=250"]
+    asked = [source, "--trials=5", f"--objective={objective}", "--objective=luts", *fixed]
+    assert cli.main(["search", *asked]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    commands = dict(line.strip().split("  ", 1) for line in shown if "  streamgen compile " in line)
+    assert cli.main(["explore", *asked, "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)
+    values = [point[OBJECTIVES[objective][0]] for point in points]
+    assert values == sorted(values, reverse=OBJECTIVES[objective][1])
+    assert [point["number"] for point in points] == [*range(1, len(points) + 1)] and points
+    assert commands == {str(point["number"]): point["command"] for point in points}
+    assert [line.split()[0] for line in shown[3 : 3 + len(points)]] == [*commands]
+    for number, command in commands.items():
+        program, *words = shlex.split(command)
+        assert program == "streamgen" and cli.main(words) == 0
+        capsys.readouterr()
+        assert cli.main(["report", f"design-{number}", "--json"]) == 0
+        (group,) = json.loads(capsys.readouterr().out)["groups"]
+        (point,) = (point for point in points if str(point["number"]) == number)
+        total = group["resources"]["total"]
+        assert (total["lut"], total["dsp"]) == (point["luts"], point["dsps"])
+
+
+def test_a_model_without_weights_has_commands_that_estimate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"vocab_size": 64, "n_positions": 64, "n_embd": 32, "n_head": 2, "n_layer": 2}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **sizes}))
+    budgets = ["--context=16", "--channels=2", "--max-tokens=2", "--trials=1"]
+    assert cli.main(["explore", str(config), *budgets]) == 0
+    out = capsys.readouterr().out
+    assert f"{config} has no weights, so these commands only estimate the designs." in out
+    (command,) = (line for line in out.splitlines() if "  streamgen estimate " in line)
+    assert cli.main(["explore", str(config), *budgets, "--json"]) == 0
+    (point,) = json.loads(capsys.readouterr().out)
+    assert cli.main([*shlex.split(command)[2:], "--json", "--position=8"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["passes"][0]["tokens_per_second"] == pytest.approx(point["tokens_per_second"])
+    (tmp_path / "model.safetensors").touch()
+    assert compiled_source(str(config)) == compiled_source(str(tmp_path)) == str(tmp_path)
+    assert [compiled_source(source) for source in (MLP, "default")] == [MLP, "default"]
+
+
+def test_a_plot_tells_exact_points_from_bounds(tmp_path: Path) -> None:
+    """The front is a line with steps; the other exact points and the bounds have marks of their own."""
+    base = CompileConfig()
+
+    def point(speed: float, luts: float) -> Evaluation:
+        return Evaluation(config=base, exact=True, tokens_per_second=speed, luts=luts)
+
+    exact = [point(3.0, 3.0), point(2.0, 1.0), point(1.0, 2.0)]
+    front = [
+        FrontPoint(number=number, evaluation=found, command="", chosen={})
+        for number, found in enumerate(exact[:2], 1)
+    ]
+    tried = [{"decode": 4.0, "luts": 2.0}, {"decode": 5.0, "luts": 3.0}]
+    for objectives, traces in (
+        (("decode", "luts"), [
+            ("tried points (bounds)", "markers", "circle-open", [2, 3], [4, 5]),
+            ("other points (exact)", "markers", "circle", [2], [1]),
+            ("front (exact)", "lines+markers+text", "diamond", [1, 3], [2, 3]),
+        ]),
+        (("decode",), [
+            ("tried points (bounds)", "markers", "circle-open", [1, 2], [4, 5]),
+            ("best bound so far", "lines", None, [1, 2], [4, 5]),
+            ("front (exact)", "markers+text", "diamond", [2], [3]),
+        ]),
+    ):  # fmt: skip
+        file = tmp_path / "front.html"
+        plot(file, "a model", objectives, tried, exact, front[: len(objectives)])
+        (call,) = re.findall(r"Plotly\.newPlot\(\s*\"[\w-]+\",\s*(.*)", file.read_text())
+        data, end = json.JSONDecoder().raw_decode(call)
+        layout, _ = json.JSONDecoder().raw_decode(call[end:].lstrip(", \n"))
+        assert layout["yaxis"]["title"]["text"] == "tokens/s; more is better"
+        found = [
+            (t["name"], t["mode"], t.get("marker", {}).get("symbol"), [*t["x"]], [*t["y"]]) for t in data
+        ]
+        assert found == traces
+        lines = [t["line"]["shape"] for t in data if "lines" in t["mode"]]
+        assert lines == ["hv"]
 
 
 @pytest.mark.slow
@@ -352,7 +450,7 @@ def test_several_models_and_boards(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         ([], "give --trials N, the number of points"),
-        (["--trials=2", "--objective=speed"], "--objective is 'speed'; tokens/s, first-token, luts, energy"),
+        (["--trials=2", "--objective=speed"], "--objective is 'speed'; decode, first-token, luts, energy"),
         (["--trials=2", "--max-tokens=0"], "--max-tokens is 0; it must be None or 1 to 2^24"),
         (["--trials=2", "--only=policy"], "is not of the form FACTOR=VALUES"),
         (["--trials=2", "--only=policy="], "the space is empty: factor 'policy' has no value left"),
