@@ -31,10 +31,12 @@ from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.kernels.memory.kv_load import KvLoadParams
 from streamgen.kernels.memory.kv_store import KvStoreParams
 from streamgen.model.graph import Program
+from streamgen.platform.boards import Board
 from streamgen.platform.dma import LoadParams
 
 FIFO = 4  # tokens of a FIFO before it is sized; those of published models take a tenth fewer LUTs once sized
 SPARE = 0.02  # share of an SLR and of its wires that promises leave for sized FIFOs and whole blocks
+SPARE_BRAM = 0.04  # the same of block RAM, of which single blocks take up to a twentieth of an SLR
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,20 @@ class Blueprint:
             else replace(block, resources=block.resources + extra)
             for block in self._blocks
         ]
+        return shortage(changed, self._links, self._roomy)
+
+    @cached_property
+    def _roomy(self) -> Board:
+        """The board with the room that promises may take."""
         board = self.part.budget.board
-        fill, wires_fill = board.fill * (1 - SPARE), board.wires_fill * (1 - SPARE)
-        return shortage(changed, self._links, replace(board, fill=fill, wires_fill=wires_fill))
+        slrs = tuple(
+            replace(
+                slr,
+                resources=replace(slr.resources * (1 - SPARE), bram=slr.resources.bram * (1 - SPARE_BRAM)),
+            )
+            for slr in board.slrs
+        )
+        return replace(board, slrs=slrs, wires_fill=board.wires_fill * (1 - SPARE))
 
     def _more(self, params: Any, plan: HardwarePlan, form: ClosedForm) -> Resources | None:
         """Resources that a candidate needs for a kernel more than this design does; None for none."""
