@@ -177,8 +177,9 @@ def _compared(case: Case) -> tuple[str, str]:
             return "wrong", f"result {index} is {array.dtype}; torch's is {tensor.dtype}"
         numbers = tensor.double().numpy()
         finite = np.isfinite(numbers) & (np.abs(numbers) < 3e38)
+        rounded = torch.finfo(tensor.dtype).eps if tensor.is_floating_point() else 0.0
         gap = np.linalg.norm(np.where(finite, array - numbers, 0)) / (np.linalg.norm(numbers[finite]) or 1)
-        if not gap <= bound:
+        if not gap <= max(bound, rounded):
             return "wrong", f"result {index} differs by {gap:.1e} of its norm"
     return "right", ""
 

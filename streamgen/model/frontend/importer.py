@@ -173,6 +173,8 @@ class Importer:
     def _rows(self, contents: torch.Tensor) -> str:
         """The name of an output, whose rows must have the order of the tokens."""
         elements = self.draft.elements
+        if not contents.numel():
+            raise Unsupported("a result holds no elements")
         if contents.numel() % elements.rows:
             raise Unsupported("an output must have a row for each token")
         rows, columns = elements.lines(contents.reshape(elements.rows, -1))
@@ -196,6 +198,12 @@ class Importer:
         try:
             if _is_of_any_shape(node):
                 raise Unsupported("the shape of its result depends on values")
+            if (
+                target in self.calls
+                and isinstance(node.meta.get("val"), torch.Tensor)
+                and not shape(node).numel()
+            ):
+                raise Unsupported("its result holds no elements")
             if is_constant_call(node, draft.constants.tensors):
                 draft.constants.fold(node)
             elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
