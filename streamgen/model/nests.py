@@ -191,8 +191,8 @@ class Interface:
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
         few = {"trailing": self.trailing, "ids": self.ids}  # which only some interfaces have
         given = {name: dict(value) for name, value in few.items() if value}
-        given |= {"whole": True} if self.whole else {}
-        return json.dumps({**fields, **nests, **given}) + "\n"
+        shapes: dict[str, Any] = {"whole": True} if self.whole else {}
+        return json.dumps({**fields, **nests, **given, **shapes}) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Interface":

@@ -18,6 +18,7 @@ from streamgen.model.frontend import (
     activations,
     arithmetic,
     batch_norms,
+    index_moves,
     linears,
     lookups,
     norms,
@@ -43,6 +44,7 @@ CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **norms.CALLS,
     **rotary.CALLS,
     **self_attention.CALLS,
+    **index_moves.CALLS,
 }
 MORE_MOVES = {
     aten.channel_shuffle.default,
@@ -82,7 +84,6 @@ FAKE_QUANTISED = (
 )
 WIDE = {torch.int32, torch.int64}  # types of integers that hold all ids
 JOINING = {aten.cat.default, aten.hstack.default}
-CONSTANT_PART = "it joins a constant to a value that is computed at run time"
 MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
 SUPPORTED = (
     f"Linear and x @ W; embeddings of ids; {TITLES}; +, - and * of two tensors of one shape, or of one "
@@ -242,7 +243,7 @@ class Importer:
         if node.target in MASKED and node.args[MASKED[node.target]] not in tensors:
             return self_attention.MASK
         if node.target in JOINING and any(constant.numel() for constant in constants):
-            return CONSTANT_PART
+            return index_moves.CONSTANT_PART
         if node.target in arithmetic.OF_TWO:
             for constant in constants:
                 rows = constant.reshape(-1, constant.shape[-1]) if constant.ndim > 1 else constant[None]
@@ -287,11 +288,11 @@ class Importer:
         draft.contents[node] = moved if isinstance(moved, torch.Tensor) else list(moved)
 
     def _contents(self, node: Node) -> Any:
-        """The contents that a move reads; a constant is only allowed if it is empty."""
+        """The contents that a move reads; a constant is only allowed if it is empty or values are one row."""
         if node in self.draft.contents:
             return self.draft.contents[node]
         if shape(node).numel():
-            raise Unsupported(CONSTANT_PART)
+            return index_moves.numbers(self.draft, node, self.draft.constants.tensors[node])
         return torch.empty(shape(node), dtype=torch.int64)
 
 
