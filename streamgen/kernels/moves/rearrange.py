@@ -150,8 +150,8 @@ class RearrangeParams:
         moves = {port: (part, np.arange(len(part.cycles))) for port, part in (("i", take), ("o", send))}
         return Clocks((take, read, send), moves, streams)
 
-    def build(self) -> "Rearrange":
-        return Rearrange(self)
+    def build(self) -> "RearrangeKernel":
+        return RearrangeKernel(self)
 
     def _begins(self, rows: int) -> tuple[ndarray, ndarray]:
         """The cycles in which each row begins to be written, and to be read."""
@@ -180,7 +180,7 @@ def _rows(rows: int, features: int) -> ITensor:
     return ITensor((1, 1), "f24", (rows, features), (1, 1), ((0,), (1,)))
 
 
-class Rearrange(wiring.Component):
+class RearrangeKernel(wiring.Component):
     """`i` to `o`, which is registered."""
 
     def __init__(self, params: RearrangeParams) -> None:

@@ -134,6 +134,7 @@ class Draft:
         self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last)
         self.contents: dict[Node, Any] = {}
         self.partial: dict[Node, Partial] = {}
+        self.plainly: set[Node] = set()  # calls that are no halves of operations
         self.squares: dict[Node, torch.Tensor] = {}  # by a call that squares: the contents of its argument
         self.cuts: dict[
             str, Callable[[torch.Tensor], str]

@@ -132,6 +132,10 @@ class _DependsOnTokensError(UnsupportedOperationError):
     """What the module computes depends on the number of tokens, or changes from call to call."""
 
 
+class _OtherFormError(_DependsOnTokensError):
+    """The number of dimensions of a result depends on the number of tokens."""
+
+
 class _DoesNotRun(ValueError):  # noqa: N818 - callers see a ValueError
     """The module raises an error for its inputs."""
 
@@ -166,11 +170,18 @@ class _Counts:
         return self._decided(self._by_dimension(first, lead))
 
     def _decided(self, imported: Imported) -> Imported:
-        """The import; an error if any number of tokens at which the module decides gives another graph."""
+        """The import; an error if any number of tokens at which the module decides gives another graph. A
+        dimension of extent 1 that the module removes stays 1."""
         lead = next(shape[:-1] for shape in imported.arguments.shapes if shape is not None)
         for d in range(len(lead)):
-            if d not in imported.only:
+            if d in imported.only:
+                continue
+            try:
                 self._decided_by(imported, d, list(lead))
+            except _OtherFormError:
+                if lead[d] != 1:
+                    raise
+                imported = replace(imported, only={**imported.only, d: 1})
         return imported
 
     def _decided_by(self, imported: Imported, d: int, lead: list[int]) -> None:
@@ -197,7 +208,7 @@ class _Counts:
         except UnsupportedOperationError as error:
             raise UnsupportedOperationError(f"{self._inputs(d, extents[d])}: {error}") from None
         if traced.results.form != imported.results.form:
-            raise _DependsOnTokensError(
+            raise _OtherFormError(
                 f"{self._inputs(d, extents[d])}, results are {traced.results.form}; with {known} they are "
                 f"{imported.results.form}: the number of their dimensions must not depend on the number of "
                 "tokens, and a squeeze must name the dimension that it removes"

@@ -18,6 +18,8 @@ from streamgen.model.frontend.self_attention import MASK
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
 
 CONSTANT_PART = "it joins a constant to a value that is computed at run time"
+CHOOSE = {"index", "indices", "mask"}
+"""Names of arguments that say which elements are meant."""
 FILLED = {
     aten.block_diag.default,
     aten.diag.default,
@@ -35,7 +37,6 @@ PLAIN = {
     aten.broadcast_tensors.default,
     aten.broadcast_to.default,
     aten.cartesian_prod.default,
-    aten.cat.default,
     aten.column_stack.default,
     aten.combinations.default,
     aten.diagonal.default,
@@ -50,7 +51,6 @@ PLAIN = {
     aten.gather.default,
     aten.hsplit.array,
     aten.hsplit.int,
-    aten.hstack.default,
     aten.index_copy.default,
     aten.masked_scatter.default,
     aten.meshgrid.default,
@@ -72,7 +72,6 @@ PLAIN = {
     aten.squeeze_copy.default,
     aten.squeeze_copy.dim,
     aten.squeeze_copy.dims,
-    aten.stack.default,
     aten.swapdims.default,
     aten.t_copy.default,
     aten.take.default,
@@ -109,25 +108,31 @@ def _filled(draft: Draft, contents: torch.Tensor, places: torch.Tensor, value: f
     return torch.where(places, draft.elements.indices(column, contents % draft.elements.stride), contents)
 
 
-def _read(draft: Draft, node: Node, value: Any) -> Any:
-    """Contents of a value or of a constant of floats; other constants as they are."""
+def _read(draft: Draft, node: Node, value: Any) -> torch.Tensor:
+    """Contents of a value or of a constant."""
     if draft.knows(value):
-        return draft.form(node, value, lambda c: c)
-    constant = draft.constants.tensors[value]
-    if not isinstance(constant, torch.Tensor) or not constant.is_floating_point():
-        return constant
+        contents: torch.Tensor = draft.form(node, value, lambda c: c)
+        return contents
+    constant = draft.constants.tensors.get(value)
+    if not isinstance(constant, torch.Tensor):
+        raise Unsupported(CONSTANT_PART)
     if not constant.numel():
         return torch.empty(constant.shape, dtype=torch.int64)
     return numbers(draft, node, constant)
 
 
 def _plain(draft: Draft, node: Node) -> None:
-    """Run the call on indices."""
+    """Run the call on indices; constants that say which elements are meant stay as they are."""
     function: Any = node.target
-    wrong = [n for n in node.all_input_nodes if not draft.knows(n) and n not in draft.constants.tensors]
-    if wrong:
-        raise Unsupported(CONSTANT_PART)
-    args, keywords = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: _read(draft, node, n))
+    chosen = [value for name, value in arguments(node).items() if name in CHOOSE]
+    if any(map(draft.knows, chosen)):
+        raise Unsupported("the elements that it takes are chosen at run time")
+    tensors = draft.constants.tensors
+
+    def given(n: Node) -> Any:
+        return tensors[n] if n in chosen else _read(draft, node, n)
+
+    args, keywords = torch.fx.node.map_arg((node.args, node.kwargs), given)
     moved = function(*args, **keywords)
     draft.keep(node, moved if isinstance(moved, torch.Tensor) else list(moved))
 

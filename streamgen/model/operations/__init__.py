@@ -14,6 +14,7 @@ from streamgen.model.operations.log_softmax import LogSoftmax
 from streamgen.model.operations.norm import Norm
 from streamgen.model.operations.position_rows import PositionRows
 from streamgen.model.operations.rearrange import Rearrange
+from streamgen.model.operations.reduce import Reduce
 from streamgen.model.operations.rotary import Rotary
 from streamgen.model.operations.scalar import Scalar
 from streamgen.model.operations.slice import Slice
@@ -37,6 +38,7 @@ __all__ = [
     "Norm",
     "PositionRows",
     "Rearrange",
+    "Reduce",
     "Rotary",
     "Scalar",
     "Slice",
