@@ -28,8 +28,10 @@ from streamgen.model.frontend import (
     batch_norms,
     decoder,
     importer,
+    index_moves,
     linears,
     norms,
+    reductions,
     self_attention,
 )
 from streamgen.model.frontend.gguf_architectures import ARCHITECTURES
@@ -227,6 +229,8 @@ def _operations() -> str:
         "elementwise": [*arithmetic.CALLS, *activations.CALLS],
         "norms": [*norms.CALLS, *batch_norms.CALLS],
         "attention and softmax": self_attention.CALLS,
+        "reductions and products of values": reductions.CALLS,
+        "moves with numbers": index_moves.CALLS,
         "moves, copies and casts": importer.MOVED,
     }
     functions = {

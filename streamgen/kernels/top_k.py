@@ -256,7 +256,7 @@ class TopKKernel(wiring.Component):
         names = ("first", "last", "base", "k")
         partial: list[tuple[Value, Value]] = []
         keys = [
-            _key(pipe, self.i.payload.word_select(lane, F24.bits), token.inside[lane])
+            rising_key(pipe, self.i.payload.word_select(lane, F24.bits), token.inside[lane])
             for lane in range(self._params.lanes)
         ]
         s = pipe.stage(keys=Cat(keys), **{name: getattr(token, name) for name in names})
@@ -303,7 +303,7 @@ class TopKKernel(wiring.Component):
                 index.eq(index + 1),
                 first.eq(0),
             ]
-        key = _key(pipe, elements[: F24.bits], inside[0])
+        key = rising_key(pipe, elements[: F24.bits], inside[0])
         s = pipe.stage(key=key, index=index, first=first, last=last & at_end, k=k)
         return SimpleNamespace(valid=self._follow(m, pipe, move, present), **vars(s))
 
@@ -315,7 +315,7 @@ class TopKKernel(wiring.Component):
         return moving[-1]
 
 
-def _key(pipe: Pipeline, bits: Value, inside: Value) -> Value:
+def rising_key(pipe: Pipeline, bits: Value, inside: Value) -> Value:
     """The key of a value; 0, which is less than any key, for padding."""
     x = operand(F24, bits)
     nan = pipe.wire(x.nan)

@@ -33,7 +33,8 @@ class Interface:
     of them joined. only: leading dimensions of the inputs that the module fixes, with their extents.
     trailing: by name of an argument or a result, the last dimensions that hold its features, if not one. ids:
     by name of an argument that holds ids, the inputs that are its columns, each with the number of rows that
-    its ids choose from. All other arguments are inputs of the same name.
+    its ids choose from. whole: all dimensions of all arguments are features of the one row of a run. All
+    other arguments are inputs of the same name.
     """
 
     arguments: tuple[Any, ...]
@@ -42,6 +43,7 @@ class Interface:
     only: Mapping[int, int]
     trailing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    whole: bool = False
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
@@ -96,7 +98,7 @@ class Interface:
         for name, array in values.items():
             rule = self.leading[name]
             shape = lead if rule is None else [extents[dimension] for dimension in rule]
-            shaped[name] = array.reshape(*shape, *self.trailing.get(name, array.shape[-1:]))
+            shaped[name] = array.reshape((*shape, *self.trailing.get(name, array.shape[-1:])))
         return _filled(self.results, shaped)
 
     @property
@@ -134,6 +136,10 @@ class Interface:
         ]
 
     def _argument(self, name: str, rows: np.ndarray) -> np.ndarray:
+        if self.whole:
+            if len(rows) != 1:
+                raise ValueError(f"tokens is {len(rows)}; the inputs of the module are one row")
+            return rows.reshape(self.trailing[name])
         fixed = prod(self.only.values())
         count, rest = divmod(len(rows), fixed)
         if rest:
@@ -147,8 +153,12 @@ class Interface:
         rows: dict[str, np.ndarray] = {}
         for name, array in self.named_arguments(given).items():
             extents = self.trailing.get(name, array.shape[-1:])
-            lead = array.shape[: array.ndim - len(extents)]
-            if name in self.trailing and (not lead or array.shape[len(lead) :] != extents):
+            lead = array.shape[: max(array.ndim - len(extents), 0)]
+            if self.whole and array.shape != extents:
+                raise ValueError(
+                    f"input {name!r} has shape {array.shape}; the module was compiled for {extents} alone"
+                )
+            if not self.whole and name in self.trailing and (not lead or array.shape[len(lead) :] != extents):
                 raise ValueError(
                     f"input {name!r} has shape {array.shape}; its last dimensions must be {extents}, behind "
                     "one or more of tokens"
@@ -181,14 +191,15 @@ class Interface:
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
         few = {"trailing": self.trailing, "ids": self.ids}  # which only some interfaces have
         given = {name: dict(value) for name, value in few.items() if value}
-        return json.dumps({**fields, **nests, **given}) + "\n"
+        shapes: dict[str, Any] = {"whole": True} if self.whole else {}
+        return json.dumps({**fields, **nests, **given, **shapes}) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Interface":
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            value = {"trailing": {}, "ids": {}, **value}
+            value = {"trailing": {}, "ids": {}, "whole": False, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
             arguments=_untagged(stored.arguments, "interface.arguments"),
@@ -197,6 +208,7 @@ class Interface:
             only=stored.only,
             trailing=stored.trailing,
             ids=stored.ids,
+            whole=stored.whole,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -212,8 +224,11 @@ class Interface:
         if not set(stored.trailing) <= inputs | set(stored.leading):
             raise ValueError("interface.trailing: expected names of inputs or results")
         floats = inputs - set(stored.ids)
-        if any((not e and n in floats) or any(d < 1 for d in e) for n, e in stored.trailing.items()):
+        ranks = 0 if stored.whole else 1
+        if any((len(e) < ranks and n in floats) or any(d < 1 for d in e) for n, e in stored.trailing.items()):
             raise ValueError("interface.trailing: expected extents of 1 or more")
+        if stored.whole and not inputs <= set(stored.trailing):
+            raise ValueError("interface.trailing: expected all inputs, which are whole")
         if any(prod(stored.trailing.get(n, (0,))) != len(columns) for n, columns in stored.ids.items()):
             raise ValueError("interface.trailing: expected the columns of ids")
         if any(d < 0 or extent < 1 for d, extent in stored.only.items()):
@@ -243,6 +258,7 @@ class _Stored:
     only: Mapping[int, int]
     trailing: Mapping[str, tuple[int, ...]]
     ids: Mapping[str, Mapping[str, int]]
+    whole: bool
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

@@ -130,6 +130,7 @@ def _interface(imported: Imported) -> Interface:
         only=imported.only,
         trailing=imported.trailing,
         ids=imported.ids,
+        whole=imported.whole,
     )
 
 

@@ -208,8 +208,6 @@ def _product_of(draft: Draft, node: Node, a: Any, b: Any) -> None:
 
 def _broadcast(contents: torch.Tensor, node: Node) -> torch.Tensor:
     extents = shape(node)
-    if contents.numel() != extents.numel():
-        raise Unsupported(f"it broadcasts {list(contents.shape)} to {list(extents)}")
     return contents.broadcast_to(extents)
 
 

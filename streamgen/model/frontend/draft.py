@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from streamgen.kernels.moves.rearrange import LONGEST
 from streamgen.model.frontend.elements import Elements, OtherRows
 from streamgen.model.frontend.in_place import change, is_in_place, memory
 from streamgen.model.frontend.moves import RENAMES, renamed
@@ -23,10 +24,11 @@ from streamgen.model.frontend.refusals import Place
 from streamgen.model.frontend.tables import Tables
 from streamgen.model.frontend.trace import Constants, Mismatch, Unsupported, shape, where
 from streamgen.model.graph.logical import Operation, Operator
-from streamgen.model.operations import Cache, Concat, Linear, PositionRows, Scalar, Slice
+from streamgen.model.operations import Cache, Concat, Linear, PositionRows, Rearrange, Scalar, Slice
 from streamgen.numbers.quantisation import GroupGrid, is_uniform
 
-MOST_PIECES = 16  # that may be joined to one value
+MOST_PIECES = 16  # that may be joined to one value; more are rearranged
+MOST_VALUES = 256  # whose features may be rearranged together
 
 
 class Partial:
@@ -132,6 +134,7 @@ class Draft:
         self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last)
         self.contents: dict[Node, Any] = {}
         self.partial: dict[Node, Partial] = {}
+        self.plainly: set[Node] = set()  # calls that are no halves of operations
         self.squares: dict[Node, torch.Tensor] = {}  # by a call that squares: the contents of its argument
         self.cuts: dict[
             str, Callable[[torch.Tensor], str]
@@ -142,6 +145,7 @@ class Draft:
         self._columns: dict[str, torch.Tensor] = {}
         self._linears: dict[str, tuple[Linear, Operation]] = {}
         self._views: dict[tuple[Any, ...], str] = {}
+        self._numbers: dict[str, float] = {}  # by name of a column that is a number
         self._made: dict[str, torch.Tensor] = {}  # columns of values that were computed later
         self._names: set[str] = set()
 
@@ -215,16 +219,17 @@ class Draft:
         """
         columns = self.settled(columns)
         parts = self.elements.parts(columns)
-        if len(parts) == 1 and self.elements.is_whole(*parts[0]):
+        if len(parts) == 1 and self.elements.is_whole(*parts[0]) and parts[0][0] not in self._numbers:
             return parts[0][0]
         key = tuple(columns.tolist())
         if key not in self._views:
             if self._of_linears(parts):
                 self._views[key] = self._rows_of_linears(parts)
             else:
-                self._views[key] = self._joined(
-                    node, [piece for part in parts for piece in self._pieces(*part)]
-                )
+                pieces = [piece for part in parts for piece in self._pieces(*part)]
+                numbers = any(name in self._numbers for name, _ in parts)
+                join = self._rearranged if numbers or len(pieces) > MOST_PIECES else self._joined
+                self._views[key] = join(node, pieces)
         return self._views[key]
 
     def settled(self, columns: torch.Tensor) -> torch.Tensor:
@@ -254,7 +259,8 @@ class Draft:
     def is_simple(self, columns: torch.Tensor) -> bool:
         """Whether `value` needs neither a slice nor a join for these columns."""
         parts = self.elements.parts(columns)
-        return (len(parts) == 1 and self.elements.is_whole(*parts[0])) or self._of_linears(parts)
+        whole = len(parts) == 1 and self.elements.is_whole(*parts[0])
+        return (whole and parts[0][0] not in self._numbers) or self._of_linears(parts)
 
     def _of_linears(self, parts: Sequence[tuple[str, torch.Tensor]]) -> bool:
         """Whether all parts are results of Linears that read one value."""
@@ -283,10 +289,6 @@ class Draft:
         return [(name, piece) for piece in features.tensor_split(cuts)]
 
     def _joined(self, node: Node, pieces: Sequence[tuple[str, torch.Tensor]]) -> str:
-        if len(pieces) > MOST_PIECES:
-            raise Unsupported(
-                f"its features are {len(pieces)} pieces of others; at most {MOST_PIECES} can be joined"
-            )
         names = []
         for name, features in pieces:
             if self.elements.is_whole(name, features):
@@ -298,6 +300,36 @@ class Draft:
         if len(names) == 1:
             return names[0]
         return self.add(node, node.name, Concat(tuple(len(features) for _, features in pieces)), *names)
+
+    def _rearranged(self, node: Node, pieces: Sequence[tuple[str, torch.Tensor]]) -> str:
+        """The pieces as places of one value, which is joined from all values that they are part of."""
+        names = list(dict.fromkeys(name for name, _ in pieces if name not in self._numbers))
+        names = names or [self.elements.first]  # which gives the rows
+        if len(names) > MOST_VALUES:
+            raise Unsupported(f"its features are of {len(names)} values; {MOST_VALUES} are allowed")
+        sizes = [self.elements.size(name) for name in names]
+        numbers = list(dict.fromkeys(name for name, _ in pieces if name in self._numbers))
+        first = dict(zip(names, np.cumsum([0, *sizes]).tolist(), strict=False))
+        first |= {name: -1 - k for k, name in enumerate(numbers)}
+        places = [first[name] + feature for name, part in pieces for feature in part.tolist()]
+        if (longest := max(len(places), sum(sizes))) > LONGEST:
+            raise Unsupported(f"it rearranges rows of {longest} features; at most {LONGEST} are allowed")
+        while len(names) > 1:
+            some = min(MOST_PIECES, len(names))
+            parts = tuple(sizes[:some])
+            joined = self.add(node, f"{node.name}_joined", Concat(parts), *names[:some])
+            names, sizes = [joined, *names[some:]], [sum(parts), *sizes[some:]]
+        op = Rearrange(tuple(places), tuple(self._numbers[name] for name in numbers))
+        return self.add(node, node.name, op, names[0])
+
+    def number(self, value: float) -> int:
+        """A column that is a number in every row."""
+        if not np.isfinite(value):
+            raise Unsupported(f"it puts {value} into its result; a finite number is needed")
+        name = f"number {value}"
+        if name not in self._numbers:
+            self._numbers[name] = float(value)
+        return int(self.columns(name, 1))
 
     def _cut(self, node: Node, name: str, features: torch.Tensor) -> str:
         key = (name, *features.tolist())

@@ -90,6 +90,11 @@ class Elements:
         parts = (columns - firsts[owners]).split(counts.tolist())
         return [(self._names[owner], part) for owner, part in zip(owned.tolist(), parts, strict=True)]
 
+    @property
+    def first(self) -> str:
+        """The value that was added first."""
+        return self._names[0]
+
     def size(self, name: str) -> int:
         """The number of features of a value."""
         return self._sizes[name]

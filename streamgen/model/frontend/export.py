@@ -61,7 +61,8 @@ def import_structured(
     sequence that will be given, if longer than the example.
 
     If rows do not stay whole when all dimensions but the last are tokens, more of the last dimensions are
-    joined to features, as few as possible.
+    joined to features, as few as possible. If that does not do either, each input becomes one row, and the
+    graph holds for these shapes alone.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
@@ -78,7 +79,7 @@ def import_structured(
                 f"example input {position} is {leaf.dtype}; it must hold floats, or integers that choose "
                 "rows of a table"
             )
-        if not leaf.ndim or not leaf.numel():
+        if not leaf.numel() or (is_ids(leaf) and not leaf.ndim):
             raise ValueError(f"example input {position} has shape {list(leaf.shape)}; it must hold tokens")
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise ValueError("no example inputs are given")
@@ -101,8 +102,11 @@ def _first_reading(
         wrapped = Joined(module, reading) if joins else module
         try:
             imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
+        except _DependsOnTokensError:
+            raise
         except UnsupportedOperationError as error:
-            refused.append(error)
+            if not reading.whole or not (refused or others):
+                refused.append(error)
             continue
         require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)
         placed = as_given(imported, reading)
@@ -122,6 +126,14 @@ def _first_reading(
         )
     shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves if isinstance(leaf, torch.Tensor))
     raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
+
+
+class _DependsOnTokensError(UnsupportedOperationError):
+    """What the module computes depends on the number of tokens, or changes from call to call."""
+
+
+class _OtherFormError(_DependsOnTokensError):
+    """The number of dimensions of a result depends on the number of tokens."""
 
 
 class _DoesNotRun(ValueError):  # noqa: N818 - callers see a ValueError
@@ -158,11 +170,18 @@ class _Counts:
         return self._decided(self._by_dimension(first, lead))
 
     def _decided(self, imported: Imported) -> Imported:
-        """The import; an error if any number of tokens at which the module decides gives another graph."""
+        """The import; an error if any number of tokens at which the module decides gives another graph. A
+        dimension of extent 1 that the module removes stays 1."""
         lead = next(shape[:-1] for shape in imported.arguments.shapes if shape is not None)
         for d in range(len(lead)):
-            if d not in imported.only:
+            if d in imported.only:
+                continue
+            try:
                 self._decided_by(imported, d, list(lead))
+            except _OtherFormError:
+                if lead[d] != 1:
+                    raise
+                imported = replace(imported, only={**imported.only, d: 1})
         return imported
 
     def _decided_by(self, imported: Imported, d: int, lead: list[int]) -> None:
@@ -189,7 +208,7 @@ class _Counts:
         except UnsupportedOperationError as error:
             raise UnsupportedOperationError(f"{self._inputs(d, extents[d])}: {error}") from None
         if traced.results.form != imported.results.form:
-            raise UnsupportedOperationError(
+            raise _OtherFormError(
                 f"{self._inputs(d, extents[d])}, results are {traced.results.form}; with {known} they are "
                 f"{imported.results.form}: the number of their dimensions must not depend on the number of "
                 "tokens, and a squeeze must name the dimension that it removes"
@@ -283,7 +302,7 @@ class _Counts:
 
     def _depends(self, dimension: int, extent: int, other: int, line: str = "") -> UnsupportedOperationError:
         if state := changed_state(self.module, lambda: self._run({})):
-            return UnsupportedOperationError(
+            return _DependsOnTokensError(
                 f"the module changes in every call: {state}. "
                 + (
                     "It is in training mode; call module.eval() first"
@@ -292,7 +311,7 @@ class _Counts:
                 )
             )
         where = f", read at {line}" if line else ""
-        return UnsupportedOperationError(
+        return _DependsOnTokensError(
             f"the result of the module depends on the extent of dimension {dimension} of its inputs{where}: "
             f"the result for {extent} differs from the result for {other}. A graph holds for any number of "
             "tokens, so only views and masks may depend on x.shape"

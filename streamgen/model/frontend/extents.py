@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import TORCH_FOLDER
 
 FAR = 1 << 14  # the largest extent that is tried if a formula names it
@@ -116,7 +117,7 @@ def decisions(
     seen = _Seen({tensor.shape[d].node.expr: _symbol(d) for tensor in tensors for d in dimensions})
     args, kwargs = pytree.tree_unflatten(taken, spec)
     try:
-        with torch.no_grad(), fake, seen:
+        with quiet(), torch.no_grad(), fake, seen:
             module(*args, **kwargs)
     except Exception:  # noqa: BLE001 - whatever a module raises of what is no number
         return None

@@ -48,7 +48,7 @@ class Imported:
     with other extents. trailing: by name of an input or a result, the extents that are joined to its
     features; empty for ids without columns and for a result without a dimension of features. ids: by name of
     an argument that holds ids, the inputs of the graph that take its columns, each with the number of rows
-    that its ids choose from.
+    that its ids choose from. whole: every input is one row, so that the graph holds for these shapes alone.
     """
 
     graph: LogicalGraph
@@ -57,3 +57,4 @@ class Imported:
     only: Mapping[int, int]
     trailing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    whole: bool = False

@@ -18,15 +18,17 @@ from streamgen.model.frontend import (
     activations,
     arithmetic,
     batch_norms,
+    index_moves,
     linears,
     lookups,
     norms,
+    reductions,
     rotary,
     self_attention,
 )
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.fuse import fused
-from streamgen.model.frontend.in_place import memory
+from streamgen.model.frontend.in_place import is_in_place, memory
 from streamgen.model.frontend.moves import DROPOUTS, MOVES, RENAMES
 from streamgen.model.frontend.outside import add_outside, is_outside, nobody_brings
 from streamgen.model.frontend.refusals import Problem, refusal
@@ -43,6 +45,8 @@ CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **norms.CALLS,
     **rotary.CALLS,
     **self_attention.CALLS,
+    **index_moves.CALLS,
+    **reductions.CALLS,
 }
 MORE_MOVES = {
     aten.channel_shuffle.default,
@@ -82,15 +86,16 @@ FAKE_QUANTISED = (
 )
 WIDE = {torch.int32, torch.int64}  # types of integers that hold all ids
 JOINING = {aten.cat.default, aten.hstack.default}
-CONSTANT_PART = "it joins a constant to a value that is computed at run time"
 MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
 SUPPORTED = (
     f"Linear and x @ W; embeddings of ids; {TITLES}; +, - and * of two tensors of one shape, or of one "
     "with a scalar or a parameter of shape [features], / by these; negation, squares and absolute values; "
     "clamps, LeakyReLU, PReLU, GLU and other activations of torch.nn; LayerNorm, RMSNorm, softmax and "
     "log-softmax of the last dimension; GroupNorm, and BatchNorm in eval mode, of [tokens, channels]; "
-    "attention over the tokens given, with or without a constant mask; slices and concatenation of features, "
-    "views and transposes that leave rows of features whole; Dropout in eval mode; copies, casts to floats"
+    "attention over the tokens given, with or without a constant mask; sum, mean, max, min, var, prod, norms "
+    "and logsumexp of features, cumsum and cumprod; slices, concatenation and padding of features, views and "
+    "transposes that leave rows of features whole; any moves of inputs that are small enough to be one row; "
+    "Dropout in eval mode; copies, casts to floats"
 )
 
 
@@ -159,6 +164,7 @@ class Importer:
             try:
                 if is_ids(value := result.meta["val"]):
                     raise Unsupported(f"the module returns {value.dtype}; outputs hold floats")
+                self._compute_halves([result])
                 name = self.draft.form(node, result, self._rows)
             except Unsupported as reason:
                 self._note(getattr(reason, "node", result), str(reason))
@@ -173,6 +179,8 @@ class Importer:
     def _rows(self, contents: torch.Tensor) -> str:
         """The name of an output, whose rows must have the order of the tokens."""
         elements = self.draft.elements
+        if not contents.numel():
+            raise Unsupported("a result holds no elements")
         if contents.numel() % elements.rows:
             raise Unsupported("an output must have a row for each token")
         rows, columns = elements.lines(contents.reshape(elements.rows, -1))
@@ -182,8 +190,7 @@ class Importer:
 
     def _call(self, node: Node) -> None:
         """Append the operations of one call, or note why that is impossible."""
-        draft, target = self.draft, node.target
-        sources = node.all_input_nodes
+        target, sources = node.target, node.all_input_nodes
         known = target in self.calls or target in MOVED
         outside = is_outside(target, built_in=known)
         if any(source in self.failed for source in sources):  # it is still named if it is wrong by itself
@@ -194,26 +201,77 @@ class Importer:
                 self._note(node, "")
             return
         try:
-            if _is_of_any_shape(node):
-                raise Unsupported("the shape of its result depends on values")
-            if is_constant_call(node, draft.constants.tensors):
-                draft.constants.fold(node)
-            elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
-                draft.tables.add(node)
-            elif target in MOVED:
-                self._move(node)
-            elif target in self.calls:
-                lookups.require_lookup(draft, node)
-                self.calls[target](draft, node)
-            elif outside:
-                add_outside(draft, node)
-            elif "fake_quant" in str(target):
-                raise Unsupported(FAKE_QUANTISED)
-            else:
-                raise Unsupported(nobody_brings(target))
+            self._import(node, known, outside)
         except Unsupported as reason:
-            self.failed.add(node)
-            self._note(getattr(reason, "node", node), str(reason))
+            if not self._made_whole(node, known, outside):
+                self.failed.add(node)
+                self._note(getattr(reason, "node", node), str(reason))
+
+    def _made_whole(self, node: Node, known: bool, outside: bool) -> bool:
+        """Import a call again with the halves of operations that it reads computed by themselves; False if
+        there are none or that is impossible."""
+        if not any(source in self.draft.partial for source in node.all_input_nodes):
+            return False
+        before = dict(self.draft.partial)
+        try:
+            if self._compute_halves(node.all_input_nodes):
+                self._import(node, known, outside)
+                return True
+        except Unsupported:
+            self.draft.partial |= before
+        return False
+
+    def _compute_halves(self, nodes: Sequence[Node]) -> bool:
+        """Compute halves of operations by themselves; False, and they stay halves, if that is impossible."""
+        before = dict(self.draft.partial)
+        try:
+            for node in nodes:
+                self._compute_half(node)
+        except Unsupported:
+            self.draft.partial |= before
+            return False
+        return True
+
+    def _compute_half(self, node: Node) -> None:
+        """Compute half of an operation by itself."""
+        if node not in self.draft.partial:
+            return
+        if is_in_place(node):
+            raise Unsupported(self.draft.partial[node].needed)
+        for source in node.all_input_nodes:
+            self._compute_half(source)
+        del self.draft.partial[node]
+        self.draft.plainly.add(node)
+        self._import(node, known=True, outside=False)
+        if node in self.draft.partial:
+            raise Unsupported(self.draft.partial[node].needed)
+
+    def _import(self, node: Node, known: bool, outside: bool) -> None:
+        """Append the operations of one call; Unsupported if that is impossible."""
+        draft, target, sources = self.draft, node.target, node.all_input_nodes
+        if _is_of_any_shape(node):
+            raise Unsupported("the shape of its result depends on values")
+        if (
+            target in self.calls
+            and isinstance(node.meta.get("val"), torch.Tensor)
+            and not shape(node).numel()
+        ):
+            raise Unsupported("its result holds no elements")
+        if is_constant_call(node, draft.constants.tensors):
+            draft.constants.fold(node)
+        elif all(source in draft.constants.tensors or source in draft.tables for source in sources):
+            draft.tables.add(node)
+        elif target in MOVED:
+            self._move(node)
+        elif target in self.calls:
+            lookups.require_lookup(draft, node)
+            self.calls[target](draft, node)
+        elif outside:
+            add_outside(draft, node)
+        elif "fake_quant" in str(target):
+            raise Unsupported(FAKE_QUANTISED)
+        else:
+            raise Unsupported(nobody_brings(target))
 
     def _check(self, node: Node) -> None:
         """Name the problems of a call that do not depend on its failed inputs."""
@@ -234,7 +292,7 @@ class Importer:
         if node.target in MASKED and node.args[MASKED[node.target]] not in tensors:
             return self_attention.MASK
         if node.target in JOINING and any(constant.numel() for constant in constants):
-            return CONSTANT_PART
+            return index_moves.CONSTANT_PART
         if node.target in arithmetic.OF_TWO:
             for constant in constants:
                 rows = constant.reshape(-1, constant.shape[-1]) if constant.ndim > 1 else constant[None]
@@ -276,14 +334,16 @@ class Importer:
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._contents)
         function: Any = VIEWS.get(target, target)
         moved = function(*args, **kwargs)
+        if moved is None:
+            raise Unsupported(reductions.INTEGERS)
         draft.contents[node] = moved if isinstance(moved, torch.Tensor) else list(moved)
 
     def _contents(self, node: Node) -> Any:
-        """The contents that a move reads; a constant is only allowed if it is empty."""
+        """The contents that a move reads; a constant is only allowed if it is empty or values are one row."""
         if node in self.draft.contents:
             return self.draft.contents[node]
         if shape(node).numel():
-            raise Unsupported(CONSTANT_PART)
+            return index_moves.numbers(self.draft, node, self.draft.constants.tensors[node])
         return torch.empty(shape(node), dtype=torch.int64)
 
 

@@ -2,7 +2,8 @@
 
 All dimensions but the last are usually tokens. A module that flattens images, such as [B, 1, 28, 28] to 784
 features, needs fewer of them: its inputs are read as rows of joined features, which `Joined` gives back
-to the module in their own shape.
+to the module in their own shape. In the last reading no dimension is tokens: each input is one row, *whole*,
+and the graph holds for these shapes alone.
 
 Integers are ids. Either all dimensions of theirs are tokens, or the last ones are columns, such as categories
 [B, 3]. Each column is an input by itself, [tokens, 1].
@@ -25,6 +26,7 @@ from streamgen.model.nests import leading_rule
 
 WRAPPER = "inner"  # attribute of Joined
 MOST_COLUMNS = 64  # of ids that become an input each
+MOST_ELEMENTS = 1 << 13  # of all inputs that are read whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,8 @@ class Reading:
 
     own: the nest of the module. leaves, spec: as the importer takes them, with a tuple of columns in the
     place of ids that have several. trailing: for each leaf of `own`, the extents that are joined; None for a
-    leaf that stays as it is. columns: for each leaf of `own`, how many of `leaves` it becomes.
+    leaf that stays as it is. columns: for each leaf of `own`, how many of `leaves` it becomes. whole: no
+    dimension is tokens.
     """
 
     own: pytree.TreeSpec
@@ -41,6 +44,7 @@ class Reading:
     spec: pytree.TreeSpec
     trailing: Sequence[tuple[int, ...] | None]
     columns: Sequence[int]
+    whole: bool = False
 
     @classmethod
     def of(cls, leaves: Sequence[Any], own: pytree.TreeSpec, tokens: Sequence[int | None]) -> "Reading":
@@ -57,14 +61,26 @@ class Reading:
         flat, spec = pytree.tree_flatten(pytree.tree_unflatten(given, own))
         return cls(own, flat, spec, trailing, counts)
 
+    @classmethod
+    def of_whole(cls, leaves: Sequence[Any], own: pytree.TreeSpec) -> "Reading":
+        """Each tensor as one row."""
+        flat = [leaf.reshape(-1) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        trailing = [tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+        return cls(own, flat, own, trailing, [1] * len(flat), whole=True)
+
     def rejoined(self, leaves: Sequence[Any]) -> list[Any]:
         """The leaves of `own` from those that the importer takes."""
         rest = iter(leaves)
         pieces = [list(islice(rest, count)) for count in self.columns]
         return [
-            some[0] if extents is None else torch.cat(some, -1).reshape(*some[0].shape[:-1], *extents)
+            some[0] if extents is None else _joined(some).reshape((*some[0].shape[:-1], *extents))
             for some, extents in zip(pieces, self.trailing, strict=True)
         ]
+
+
+def _joined(columns: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Columns side by side; one column is itself, so that a change in place is seen."""
+    return columns[0] if len(columns) == 1 else torch.cat(tuple(columns), -1)
 
 
 class Joined(torch.nn.Module):
@@ -88,11 +104,15 @@ def readings(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Iterator[Reading]:
     """The readings of example arguments.
 
     First all dimensions of ids and all but the last of others are tokens, if the inputs then hold equal
-    numbers of tokens. Then fewer and fewer leading dimensions are tokens.
+    numbers of tokens. Then fewer and fewer leading dimensions are tokens. The last reading is whole, unless
+    there are ids or very many elements.
     """
     ranks = [leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
     tensors = [(leaf, rank) for leaf, rank in zip(leaves, ranks, strict=True) if rank is not None]
-    if len({prod(leaf.shape[:rank]) for leaf, rank in tensors}) == 1:
+    if (
+        min(rank for _, rank in tensors) >= 0
+        and len({prod(leaf.shape[:rank]) for leaf, rank in tensors}) == 1
+    ):
         yield Reading.of(leaves, spec, ranks)
     for tokens in range(max(rank for _, rank in tensors), 0, -1):
         if any(rank < tokens for _, rank in tensors) or all(rank == tokens for _, rank in tensors):
@@ -100,6 +120,13 @@ def readings(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Iterator[Reading]:
         columns = [prod(leaf.shape[tokens:]) for leaf, _ in tensors if is_ids(leaf)]
         if len({leaf.shape[:tokens] for leaf, _ in tensors}) == 1 and max(columns, default=0) <= MOST_COLUMNS:
             yield Reading.of(leaves, spec, [None if rank is None else tokens for rank in ranks])
+    elements = sum(leaf.numel() for leaf, _ in tensors)
+    if (
+        elements <= MOST_ELEMENTS
+        and not any(is_ids(leaf) for leaf, _ in tensors)
+        and any(r for _, r in tensors)
+    ):
+        yield Reading.of_whole(leaves, spec)
 
 
 def as_given(imported: Imported, reading: Reading) -> Imported | None:
@@ -122,7 +149,8 @@ def as_given(imported: Imported, reading: Reading) -> Imported | None:
         if tokens != len(shape) - 1:
             joined[name] = shape[tokens:]
             shapes[position] = (*shape[:tokens], prod(shape[tokens:]))
-    return replace(imported, results=replace(imported.results, shapes=tuple(shapes)), trailing=joined)
+    results = replace(imported.results, shapes=tuple(shapes))
+    return replace(imported, results=results, trailing=joined, whole=reading.whole)
 
 
 def _in_own_nest(imported: Imported, reading: Reading) -> Imported:
@@ -150,7 +178,7 @@ def _in_own_nest(imported: Imported, reading: Reading) -> Imported:
 
 def _leading(shape: Sequence[int], lead: Sequence[int]) -> int | None:
     """How many dimensions of a result are those of tokens; None if none are."""
-    for tokens in (*range(len(shape) - 1, 0, -1), len(shape)):
+    for tokens in (*range(len(shape) - 1, 0, -1), len(shape), 0):
         try:
             leading_rule(shape[:tokens], lead)
         except GraphError:

@@ -13,6 +13,8 @@ from streamgen.model.operations.linear import Linear
 from streamgen.model.operations.log_softmax import LogSoftmax
 from streamgen.model.operations.norm import Norm
 from streamgen.model.operations.position_rows import PositionRows
+from streamgen.model.operations.rearrange import Rearrange
+from streamgen.model.operations.reduce import Reduce
 from streamgen.model.operations.rotary import Rotary
 from streamgen.model.operations.scalar import Scalar
 from streamgen.model.operations.slice import Slice
@@ -35,6 +37,8 @@ __all__ = [
     "LogSoftmax",
     "Norm",
     "PositionRows",
+    "Rearrange",
+    "Reduce",
     "Rotary",
     "Scalar",
     "Slice",

@@ -62,7 +62,7 @@ class Weighed(nn.Module):
 
 
 def _padding(shape: tuple[int, ...], kind: type[nn.Module], *arguments: Any) -> Example:
-    return Example(make=lambda: kind(1, *arguments), shapes=[shape], refused="aten.pad")
+    return Example(make=lambda: kind(1, *arguments), shapes=[shape])
 
 
 def _norm(kind: type[nn.Module], *shape: int) -> Example:
@@ -262,5 +262,6 @@ def places(example: Example) -> list[str]:
     with plain_attention():
         program = export_program(module, inputs)
     calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
-    read = {CALLS[call].__module__.rpartition(".")[2] for call in calls if call in CALLS}
+    readers = [CALLS[call] for call in calls if call in CALLS]
+    read = {getattr(reader, "func", reader).__module__.rpartition(".")[2] for reader in readers}
     return sorted(read | ({"moves"} if MOVED.intersection(calls) else set()))

@@ -1,0 +1,126 @@
+"""Operations on contents: a call that takes several of them is written as a formula of tensors of indices.
+
+    centred = add(x, scaled(mean(x), -1))
+
+Contents may be moved and broadcast between operations as torch tensors, since they are indices (`elements`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Node
+
+from streamgen.gateware.functions import FUNCTIONS
+from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.trace import Unsupported
+from streamgen.model.graph.logical import Operator
+from streamgen.model.operations import Binary, Reduce, Scalar, Unary
+
+OVER_TOKENS = "it reduces over tokens; a reduction must be over features of one token"
+
+
+@dataclass(frozen=True, eq=False)
+class OnContents:
+    """Adds operations for the call `node`. Each method takes and gives contents."""
+
+    draft: Draft
+    node: Node
+
+    def each(self, op: Operator, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        """An operation element by element; all operands have one shape and the same tokens in each place."""
+        draft, elements = self.draft, self.draft.elements
+        order, columns = elements.spread(first)
+        names = [draft.value(self.node, columns)]
+        for other in others:
+            if not elements.matches(other, order):
+                raise elements.refusal(other, "it joins elements of different tokens")
+            names.append(draft.value(self.node, other.reshape(-1)[order[0]] // elements.stride))
+        name = draft.add(self.node, self.node.name, op, *names)
+        return self._placed(name, order).reshape(first.shape)
+
+    def add(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.each(Binary("add"), *torch.broadcast_tensors(a, b))
+
+    def multiply(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.each(Binary("mul"), *torch.broadcast_tensors(a, b))
+
+    def scaled(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x if factor == 1 else self.each(Scalar("scale", factor), x)
+
+    def negated(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scaled(x, -1.0)
+
+    def size(self, x: torch.Tensor) -> torch.Tensor:
+        """Absolute values."""
+        return self.each(Scalar("leaky", -1.0), x)
+
+    def function(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """A function of one variable; Unsupported if there is none of this name."""
+        if name not in FUNCTIONS:
+            raise Unsupported(f"it needs the function {name} of each element, which is not computed yet")
+        return self.each(Unary(name), x)
+
+    def lines(self, x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+        """Contents [lines, length]: the elements that are reduced together, from the dimensions `dims`."""
+        kept = [d for d in range(x.ndim) if d not in dims]
+        length = int(torch.tensor([x.shape[d] for d in dims]).prod()) if dims else 1
+        if not length:
+            raise Unsupported("it reduces no elements")
+        return x.permute(*kept, *dims).reshape(-1, length) if x.ndim else x.reshape(1, 1)
+
+    def reduced(self, function: str, lines: torch.Tensor) -> torch.Tensor:
+        """Contents [lines] of contents [lines, length]."""
+        elements = self.draft.elements
+        rows = lines % elements.stride
+        if (rows != rows[:, :1]).any():
+            raise Unsupported(OVER_TOKENS)
+        length = lines.shape[1]
+        if length == 1:
+            return self.multiply(lines, lines)[:, 0] if function == "squares" else lines[:, 0]
+        order, columns = elements.spread(lines)
+        op = Reduce(function, length)  # type: ignore[arg-type]
+        name = self.draft.add(self.node, self.node.name, op, self.draft.value(self.node, columns))
+        return self._placed(name, order[:, ::length] // length)
+
+    def mean(self, lines: torch.Tensor) -> torch.Tensor:
+        return self.scaled(self.reduced("sum", lines), 1 / lines.shape[1])
+
+    def greatest(self, lines: torch.Tensor) -> torch.Tensor:
+        return self.reduced("max", lines)
+
+    def least(self, lines: torch.Tensor) -> torch.Tensor:
+        return lines[:, 0] if lines.shape[1] == 1 else self.negated(self.greatest(self.negated(lines)))
+
+    def variance(self, lines: torch.Tensor, correction: float) -> torch.Tensor:
+        """The sum of squares of the elements less their mean, over their number less the correction."""
+        if (count := lines.shape[1] - correction) <= 0:
+            raise Unsupported(
+                f"its {lines.shape[1]} elements have no variance with the correction {correction}"
+            )
+        centred = self.add(lines, self.negated(self.mean(lines))[:, None])
+        return self.scaled(self.reduced("squares", centred), 1 / count)
+
+    def folded(self, lines: torch.Tensor) -> torch.Tensor:
+        """The product of each line: halves times halves."""
+        while (length := lines.shape[1]) > 1:
+            half = length // 2
+            halves = self.multiply(lines[:, :half], lines[:, half : 2 * half])
+            lines = torch.cat([halves, lines[:, 2 * half :]], 1)
+        return lines[:, 0]
+
+    def running(self, op: Operator, lines: torch.Tensor) -> torch.Tensor:
+        """Running results of each line, in as many steps as the length has bits."""
+        step = 1
+        while step < lines.shape[1]:
+            lines = torch.cat([lines[:, :step], self.each(op, lines[:, step:], lines[:, :-step])], 1)
+            step *= 2
+        return lines
+
+    def _placed(self, name: str, order: torch.Tensor) -> torch.Tensor:
+        """Flat contents of a value, whose features have the places `order` [tokens, features]."""
+        elements = self.draft.elements
+        contents = torch.empty(order.numel(), dtype=torch.int64)
+        rows = elements.tokens[-len(order) :, None]
+        contents[order] = elements.indices(self.draft.columns(name, order.shape[1]), rows)
+        return contents
