@@ -66,14 +66,15 @@ class WeightFiles:
 @dataclass(frozen=True, kw_only=True)
 class PackedColumns:
     """The weights of columns that compute matmuls of one operand in one walk. order: of the rows. w, r, s:
-    orders of the streams of a column (`WeightLayout`), as text. places: file and first byte of each
-    column."""
+    orders of the streams of a column (`WeightLayout`), as text. places: file and first byte of each column.
+    last_beats: see `WeightLayout`."""
 
     order: RowOrder
     w: str
     r: str
     s: str | None
     places: tuple[tuple[str, int], ...]
+    last_beats: int | None = None
 
     @classmethod
     def of(
@@ -81,12 +82,14 @@ class PackedColumns:
     ) -> "PackedColumns":
         """The record of columns with this layout."""
         s = None if layout.s is None else str(layout.s)
-        return cls(order=order, w=str(layout.w), r=str(layout.r), s=s, places=places)
+        return cls(
+            order=order, w=str(layout.w), r=str(layout.r), s=s, places=places, last_beats=layout.last_beats
+        )
 
     def unpacked(self, files: WeightFiles) -> dict[str, np.ndarray]:
         """See `WeightFiles.joined`."""
         s = None if self.s is None else ITensor.parse(self.s)
-        layout = WeightLayout.of(ITensor.parse(self.w), ITensor.parse(self.r), s)
+        layout = WeightLayout.of(ITensor.parse(self.w), ITensor.parse(self.r), s, self.last_beats)
         count, size = self.order.columns, layout.beats * BEAT_BYTES
         beats = [files.bytes(name, first, size).reshape(-1, BEAT_BYTES) for name, first in self.places]
         if len(beats) != count or sum(self.order.rows) != count * layout.w.shape[0]:

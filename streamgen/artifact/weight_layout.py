@@ -9,8 +9,8 @@ tile. The beats of the three streams are merged; each beat comes where it is fir
         beats of group scales, until the scales of the token are there           (for weights in groups)
         beats of codes, until the token is there
 
-The merged stream has exactly the beats of the three streams. A reader knows the kind of each beat by
-counting.
+The merged stream has the beats of the three streams. A reader knows the kind of each beat by counting. If the
+last tile has fewer rows than the others, beats of its tokens of codes that have only padding are left out.
 """
 
 from dataclasses import dataclass
@@ -31,17 +31,30 @@ PORTS = {ROWS: "r", SCALES: "s", CODES: "w"}
 class WeightLayout:
     """The streams of a column: codes `w`, row scales `r` and, for weights in groups, group scales `s`.
 
-    Each stream has each tile once. Its outermost loop is the loop over tiles of rows.
+    Each stream has each tile once. Its outermost loop is the loop over tiles of rows. last_beats: beats of a
+    token of codes in the last tile; None: as many as in the others. The codes in beats that are left out are
+    0.
     """
 
     w: ITensor
     r: ITensor
     s: ITensor | None = None
+    last_beats: int | None = None
+
+    def __post_init__(self) -> None:
+        most = MemoryLayout.of(self.w).beats_per_token
+        if self.last_beats is not None and not 1 <= self.last_beats < most:
+            raise ValueError(
+                f"last_beats is {self.last_beats}; tokens of {most} beats have 1 to {most - 1} there"
+            )
 
     @classmethod
-    def of(cls, w: ITensor, r: ITensor, s: ITensor | None = None) -> "WeightLayout":
+    def of(
+        cls, w: ITensor, r: ITensor, s: ITensor | None = None, last_beats: int | None = None
+    ) -> "WeightLayout":
         """The layout for the streams that a column reads, even if it reads a tile several times."""
-        return cls(w=without_reuse(w), r=without_reuse(r), s=None if s is None else without_reuse(s))
+        s = None if s is None else without_reuse(s)
+        return cls(w=without_reuse(w), r=without_reuse(r), s=s, last_beats=last_beats)
 
     @property
     def tiles(self) -> int:
@@ -64,6 +77,8 @@ class WeightLayout:
         needed = np.zeros((self.tiles * self.words, 3), np.int64)
         number = np.arange(len(needed))
         needed[:, CODES] = _first_needs(self.w, number)
+        if self.last_beats is not None:
+            needed[-self.words :, CODES] = self.last_beats
         needed[:: self.words, ROWS] = _first_needs(self.r, (np.arange(self.tiles) + 1) * self.tile_rows - 1)
         if self.s is not None:
             again = len(needed) // self.s.token_count
@@ -73,7 +88,10 @@ class WeightLayout:
     @property
     def beats(self) -> int:
         """Beats of the whole stream."""
-        return sum(MemoryLayout.of(it).beats(it.token_count) for it in self._streams.values())
+        whole = sum(MemoryLayout.of(it).beats(it.token_count) for it in self._streams.values())
+        if self.last_beats is None:
+            return whole
+        return whole - self.words * (MemoryLayout.of(self.w).beats_per_token - self.last_beats)
 
     @cached_property
     def kinds(self) -> np.ndarray:
@@ -86,6 +104,16 @@ class WeightLayout:
         """The stream of beats: bytes [beats, 64]."""
         return ITensor((1, BEAT_BYTES), "u8", (self.beats,), (1,), ((0,), ()))
 
+    @cached_property
+    def _kept(self) -> np.ndarray:
+        """Whether each beat of the codes is in memory: bool [beats]."""
+        layout = MemoryLayout.of(self.w)
+        kept = np.ones(layout.beats(self.w.token_count), bool)
+        if self.last_beats is not None:
+            last = kept[-self.words * layout.beats_per_token :].reshape(self.words, -1)
+            last[:, self.last_beats :] = False
+        return kept
+
     @property
     def _streams(self) -> dict[int, ITensor]:
         streams = {ROWS: self.r, CODES: self.w}
@@ -93,11 +121,19 @@ class WeightLayout:
 
     def pack(self, **arrays: np.ndarray) -> np.ndarray:
         """The merged beats, uint8 [beats, 64]. arrays: `w`, `r` and, for weights in groups, `s`, in the
-        shapes of the streams. Raises the errors of `MemoryLayout.pack`."""
+        shapes of the streams. Raises the errors of `MemoryLayout.pack`, and ValueError for codes other than 0
+        in beats that are left out."""
         merged = np.empty((self.beats, BEAT_BYTES), np.uint8)
         for kind, itensor in self._streams.items():
             image = MemoryLayout.of(itensor).pack(itensor, arrays[PORTS[kind]])
-            merged[self.kinds == kind] = np.frombuffer(image, np.uint8).reshape(-1, BEAT_BYTES)
+            beats = np.frombuffer(image, np.uint8).reshape(-1, BEAT_BYTES)
+            if kind == CODES and self.last_beats is not None:
+                if beats[~self._kept].any():
+                    raise ValueError(
+                        f"the last tile has codes other than 0 behind {self.last_beats} beats of a token"
+                    )
+                beats = beats[self._kept]
+            merged[self.kinds == kind] = beats
         return merged
 
     def unpack(self, beats: np.ndarray) -> dict[str, np.ndarray]:
@@ -105,9 +141,18 @@ class WeightLayout:
         if beats.shape != (self.beats, BEAT_BYTES):
             raise ValueError(f"the weights take beats of shape {(self.beats, BEAT_BYTES)}, not {beats.shape}")
         return {
-            PORTS[kind]: MemoryLayout.of(itensor).unpack(itensor, beats[self.kinds == kind].tobytes())
+            PORTS[kind]: MemoryLayout.of(itensor).unpack(itensor, self._image(kind, beats))
             for kind, itensor in self._streams.items()
         }
+
+    def _image(self, kind: int, beats: np.ndarray) -> bytes:
+        """The beats of a stream, with those that are left out."""
+        there = beats[self.kinds == kind]
+        if kind != CODES or self.last_beats is None:
+            return there.tobytes()
+        whole = np.zeros((len(self._kept), BEAT_BYTES), np.uint8)
+        whole[self._kept] = there
+        return whole.tobytes()
 
 
 def _first_needs(itensor: ITensor, last: np.ndarray) -> np.ndarray:

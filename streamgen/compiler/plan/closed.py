@@ -31,7 +31,6 @@ from streamgen.compiler.schedule.engine import Engine
 from streamgen.compiler.schedule.extents import extents
 from streamgen.compiler.schedule.phases import Phase
 from streamgen.kernels.attention.row_codes import SCALE
-from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.kernels.memory.kv_load import KvLoadParams
 from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 from streamgen.platform.axi import MAX_BURST
@@ -69,7 +68,7 @@ class ClosedForm:
         scheduled = schedule(model, (), early_last_rows=True)
         self._plan, self._memory = plan, memory
         self.engine = Engine(scheduled, plan, extents(scheduled, plan))
-        self.weights = WeightsParams(column=self.engine.params)
+        self.weights = self.engine.weights
         self._sections = [
             [self._phase(phase, number, section.walks) for phase in section.phases]
             for number, section in enumerate(scheduled.sections)
@@ -167,10 +166,12 @@ class ClosedForm:
         bounds = self.engine.bounds(phase.number, 1)
         several = [self.engine.params.cost({**bounds, "t": rows}).cycles for rows in (2, 3)]
         engine, total = several[1] - several[0], sum(matmul.rows)
-        early = total / matmul.rounds if matmul.rounds > 1 else total - max(matmul.rows) + self._plan.unit
+        early: float = total
+        if matmul.whole:
+            early = total / matmul.rounds if matmul.rounds > 1 else total - max(matmul.rows) + self._plan.unit
         return _Phase(
             **common,
-            beats=self.weights.layout(bounds).beats,
+            beats=self.weights.layout(self.engine.weight_bounds(phase.number, 1)).beats,
             engine=engine,
             first=max(0, several[0] - 2 * engine),
             share=early / total,

@@ -27,7 +27,7 @@ from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.matmul.matmul import ColumnParams
-from streamgen.kernels.matmul.weights import WeightsParams
+from streamgen.kernels.matmul.weights import UnevenWeightsParams, WeightsParams
 from streamgen.kernels.memory.kv_load import KvLoadParams
 from streamgen.kernels.memory.kv_store import KvStoreParams
 from streamgen.model.graph import Program
@@ -176,6 +176,7 @@ def _layout(layout: KvLayout, old: HardwarePlan, new: HardwarePlan) -> KvLayout:
 _CHANGES: Mapping[type, Callable[[Any, HardwarePlan, HardwarePlan, ClosedForm], Any]] = {
     ColumnParams: _column,
     WeightsParams: _weights,
+    UnevenWeightsParams: _weights,
     LoadParams: _load,
     AttentionScoresParams: _attention,
     AttentionValuesParams: _attention,

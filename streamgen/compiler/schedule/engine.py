@@ -3,11 +3,15 @@
 The matmuls of a phase read one operand, so the engine computes them as one matmul with the rows of all. The
 order of the rows depends on the readers of the results:
 
-* If the results go different ways, the rows of one matmul follow those of the other.
+* If the results go different ways, the rows of one matmul follow those of the other. A tile may have rows of
+  several matmuls.
 * If the results of two matmuls meet in one elementwise operation (gate and factor), their rows alternate.
   Half of the columns compute one result and half the other, so neither result waits.
 * Keys, values and queries of attention over a cache come in rounds. A round has one or more tiles of rows of
   each matmul. The first heads are therefore complete while the other heads are still computed.
+
+Only the last tile of a phase has padding. Codes of the padding are not in memory, as far as whole beats have
+none but them (`kernels.matmul.weights`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +28,7 @@ from streamgen.compiler.schedule.plan import HardwarePlan
 from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.contract import Bounds
 from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.weights import UnevenWeightsParams, WeightsParams
 from streamgen.model.graph.late import LateArray
 from streamgen.model.graph.logical import Matmul
 from streamgen.numbers.formats import MX_GROUP
@@ -35,17 +40,27 @@ from streamgen.numbers.weights import BYTES
 class EngineMatmul:
     """The matmuls of a phase, which have one operand and one format.
 
-    steps: the matmuls in the order of their rows. alternate: whether the rows of two matmuls alternate.
-    rounds: number of pieces into which the rows of each matmul are split; the first pieces of all matmuls
-    come first. rows: output rows of each matmul, with padding. k: features of the operand, with padding.
+    steps: the matmuls in the order of their rows. extents: features of their results, with padding.
+    alternate: whether the rows of two matmuls alternate. rounds: number of pieces into which the rows of each
+    matmul are split; the first pieces of all matmuls come first. rows: output rows of each matmul, with
+    padding. padding: rows of the last tile that are padding. k: features of the operand, with padding. unit:
+    rows of a tile.
     """
 
     phase: int
     steps: Sequence[Step]
+    extents: Sequence[int]
     alternate: bool
     rounds: int
     rows: Sequence[int]
+    padding: int
     k: int
+    unit: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether no tile has rows of several matmuls that are to be parted."""
+        return self.alternate or not any(rows % self.unit for rows in self.rows[:-1])
 
     @property
     def weight(self) -> IntegerWeight:
@@ -94,6 +109,28 @@ class Engine:
             max_t=self.plan.max_tokens,
             bias=any(op.bias is not None for op in self._operators),
         ).told([op.integers for op in self._operators])
+
+    @cached_property
+    def weights(self) -> WeightsParams:
+        """Parameters of the weights of a column."""
+        whole = WeightsParams(column=self.params)
+        if whole.codes.beats_per_token == 1:
+            return whole
+        uneven = UnevenWeightsParams(column=self.params)
+        layouts = (uneven.layout(self.weight_bounds(phase, 1)) for phase in self.matmuls)
+        return uneven if any(layout.last_beats is not None for layout in layouts) else whole
+
+    def weight_bounds(self, phase: int, rows: int) -> Bounds:
+        """Bounds of the weights of a column in a phase."""
+        bounds = self.bounds(phase, rows)
+        padding = self.matmuls[phase].padding // self.plan.columns
+        return {**bounds, "used": bounds["n"] - padding} if padding else bounds
+
+    def is_long_row(self, phase: int) -> bool:
+        """Whether the result of a phase is one row, which is longer than all results of several rows."""
+        several = [sum(m.rows) for m in self.matmuls.values() if m.operand.shape.rows != "one"]
+        matmul = self.matmuls[phase]
+        return matmul.operand.shape.rows == "one" and sum(matmul.rows) > max(several, default=0)
 
     def bounds(self, phase: int, rows: int) -> Bounds:
         """Bounds of a column in a phase. rows: rows of the operand."""
@@ -153,15 +190,31 @@ def _matmul(
     (operand,) = {step.inputs[0] for step in steps}
     readers = [step for p in schedule.phases for step in p.matmuls if operand in step.inputs]
     unit = lcm(*(step.matmuls[0].integers.group or MX_GROUP for step in readers))
-    rows = [-(-extent[step.outputs[0]] // plan.unit) * plan.unit for step in steps]
+    extents = [extent[step.outputs[0]] for step in steps]
+    alternate = schedule.alternates(phase)
+    if alternate:  # each has half of every tile
+        rows = [_up(size, plan.unit // 2) for size in extents]
+        needed = sum(_up(step.outputs[0].shape.features, plan.columns // 2) for step in steps)
+    else:
+        rows = [_up(size, plan.columns) for size in extents]
+        needed = sum(rows[:-1]) + _up(steps[-1].outputs[0].shape.features, plan.columns)
+        rows[-1] += -sum(rows) % plan.unit
     return EngineMatmul(
         phase=phase.number,
         steps=steps,
-        alternate=len(steps) == 2 and _meet(schedule, steps),
-        rounds=_rounds(schedule, steps, [extent[step.outputs[0]] for step in steps], plan.unit),
+        extents=extents,
+        alternate=alternate,
+        rounds=_rounds(schedule, steps, extents, plan.unit),
         rows=rows,
-        k=-(-extent[operand] // unit) * unit,
+        padding=min(sum(rows) - needed, plan.unit - plan.columns),
+        k=_up(operand.shape.features, unit),
+        unit=plan.unit,
     )
+
+
+def _up(size: int, unit: int) -> int:
+    """The next multiple of a unit."""
+    return -(-size // unit) * unit
 
 
 def _rounds(schedule: Schedule, steps: Sequence[Step], extents: Sequence[int], unit: int) -> int:
@@ -178,13 +231,3 @@ def _rounds(schedule: Schedule, steps: Sequence[Step], extents: Sequence[int], u
         if value in results
     ]
     return gcd(*pieces, *(extent // unit for extent in extents)) if pieces else 1
-
-
-def _meet(schedule: Schedule, steps: Sequence[Step]) -> bool:
-    """Whether the results of two matmuls meet in one elementwise operation, and go nowhere else."""
-    results = {step.outputs[0] for step in steps}
-    readers = [s for p in schedule.phases for s in p.steps if results.intersection(s.inputs)]
-    (first, *more) = readers
-    alike = len({step.op.form() for step in steps}) == 1
-    kept = results & {*schedule.outputs.values(), *(c.again for c in schedule.carried)}
-    return alike and not more and not kept and first.op.elementwise is not None and {*first.inputs} == results

@@ -7,7 +7,8 @@ over features knows how many features are not padding. The extent of a value is 
     32        the group of activations, or the group of weights if that is larger
     16        words of a beat, for values in memory
     lanes     elements that vector kernels take per cycle
-    unit      rows of a tile of the engine, for results of its matmuls
+    unit / 2  rows of a tile of the engine, for the results of two matmuls that it computes in turn. All other
+              results of the engine are cut.
     pads      padding that the explorer chose for values around matmuls with columns of their own. If there is
               no engine and the explorer knows all values that are padded alike, only this counts.
 
@@ -43,10 +44,11 @@ def extents(schedule: Schedule, plan: HardwarePlan) -> Mapping[Value, int]:
         elif step.op.padding == "none":
             unpadded.update((*step.inputs, *step.outputs))
         if step.op.matmul is not None:
-            (x,), (y,) = step.inputs, step.outputs
+            (x,) = step.inputs
             units[x] = lcm(units.get(x, 1), step.op.matmul.integers.group or MX_GROUP)
-            if step.path not in plan.alone:
-                units[y] = lcm(units.get(y, 1), plan.unit)
+    for phase in schedule.phases:
+        if schedule.alternates(phase):
+            units |= {y: lcm(units.get(y, 1), plan.unit // 2) for step in phase.matmuls for y in step.outputs}
     for carried in schedule.carried:
         join(carried, *(value for value in (carried.first, carried.again) if value is not None))
     pads = {} if plan.own is None else plan.own.pads

@@ -3,11 +3,12 @@ share.
 
 The operands of the engine are quantised in an earlier phase and wait in the order of the quantiser. All
 matmuls of a phase are bound together: the columns compute their results side by side, and the results are
-then parted.
+then parted: tile by tile if every tile has rows of one matmul, and otherwise row by row.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from streamgen.compiler.schedule.uses import Uses
 from streamgen.itensor import ITensor, broadcast
 from streamgen.kernels.elementwise import BinaryParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
-from streamgen.kernels.matmul.weights import WeightsParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.segments import SegmentsParams
 from streamgen.kernels.moves.unzip import UnzipParams
@@ -112,10 +112,10 @@ class Matmuls:
         phase, engine, plan = site.phase, self._engine, self._plan
         matmul = engine.matmuls[phase.number]
         bounds = engine.bounds(phase.number, self._uses.count(matmul.operand.shape))
-        weights = WeightsParams(column=engine.params)
-        layout = weights.layout(bounds)
+        weights, weight_bounds = engine.weights, engine.weight_bounds(phase.number, bounds["t"])
+        layout = weights.layout(weight_bounds)
         out = engine.params.outputs(bounds)["o_y"]
-        fed = [*weights.outputs(bounds)]
+        fed = [*weights.outputs(weight_bounds)]
         outputs: dict[str, Any] = {}
         for c in range(plan.columns):
             name = f"column{c}"
@@ -124,7 +124,8 @@ class Matmuls:
             for port, stream in (("i_x", operand.x), ("i_e", operand.e)):
                 self._instances.link(phase.number, stream.port, Port(name, port))
             feed = f"{name}_weights"
-            self._instances.by_name.setdefault(feed, Instance(feed, weights)).bounds[phase.number] = bounds
+            instance = self._instances.by_name.setdefault(feed, Instance(feed, weights))
+            instance.bounds[phase.number] = weight_bounds
             beats = Fixed(
                 itensor=layout.order,
                 data=engine.columns(phase.number, layout)[c],
@@ -141,10 +142,18 @@ class Matmuls:
             ways=plan.columns, dtype="f24", element_shape=(1, 1), max_tokens=out.token_count
         )
         y = replace(site.kernel("engine", concat, {"itensor": out}, **outputs)["o"], by_rows=False)
-        return dict(zip(matmul.steps, self._parted(site, matmul, y), strict=True))
+        width = max(plan.columns, plan.lanes)  # what is cut keeps up with its readers
+        parts = zip(self._parted(site, matmul, y, width), matmul.extents, strict=True)
+        # logits share no kernel with rows of several tokens: a converter for both held as many logits
+        alone = engine.is_long_row(phase.number)
+        fitted = [
+            site.fit(replace(part, shape=matmul.operand.shape), size, lanes=width, alone=alone)
+            for part, size in parts
+        ]
+        return dict(zip(matmul.steps, fitted, strict=True))
 
-    def _parted(self, site: PhaseSite, matmul: EngineMatmul, y: Stream) -> list[Stream]:
-        """The results of each matmul of a phase."""
+    def _parted(self, site: PhaseSite, matmul: EngineMatmul, y: Stream, width: int) -> list[Stream]:
+        """The results of each matmul of a phase. width: the most elements of a token of rows."""
         ways, most = len(matmul.steps), y.itensor.token_count
         if ways == 1:
             return [y]
@@ -153,8 +162,16 @@ class Matmuls:
             unzip = UnzipParams(ways=2, dtype="f24", lanes=lanes, max_tokens=most)
             parts = site.kernel("unzip", unzip, {"itensor": y.itensor}, i=y)
         else:
-            segments = SegmentsParams(token_bits=y.itensor.token_bits, ways=ways, max_tokens=most)
-            sizes = tuple(rows // self._plan.unit // matmul.rounds for rows in matmul.rows)
-            where = {"itensor": y.itensor, "sizes": sizes, "rounds": matmul.rounds}
+            where: dict[str, Any]
+            if matmul.whole:
+                order = y.itensor
+                sizes = tuple(rows // self._plan.unit // matmul.rounds for rows in matmul.rows)
+                where = {"itensor": order, "sizes": sizes, "rounds": matmul.rounds}
+            else:
+                lanes = gcd(width, *matmul.rows)
+                order = site.rows(replace(matmul.operand.shape, features=sum(matmul.rows)), lanes)
+                sizes = tuple(rows // lanes for rows in matmul.rows)
+                where = {"itensor": order, "sizes": sizes, "each": True}
+            segments = SegmentsParams(token_bits=order.token_bits, ways=ways, max_tokens=order.token_count)
             parts = site.kernel("part", segments, where, i=y)
-        return [replace(parts[f"o_{way}"], by_rows=False) for way in range(ways)]
+        return [replace(parts[f"o_{way}"], by_rows=not matmul.whole) for way in range(ways)]

@@ -72,6 +72,20 @@ class Schedule:
     def phases(self) -> list[Phase]:
         return [phase for section in self.sections for phase in section.phases]
 
+    def alternates(self, phase: Phase) -> bool:
+        """Whether a phase has two matmuls of the engine whose results meet in one elementwise operation, and
+        go nowhere else."""
+        steps = phase.matmuls
+        results = {step.outputs[0] for step in steps}
+        if len(steps) != 2:
+            return False
+        readers = [s for p in self.phases for s in p.steps if results.intersection(s.inputs)]
+        (first, *more) = readers
+        alike = len({step.op.form() for step in steps}) == 1
+        kept = results & {*self.outputs.values(), *(c.again for c in self.carried)}
+        whole = first.op.elementwise is not None and {*first.inputs} == results
+        return alike and not more and not kept and whole
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 

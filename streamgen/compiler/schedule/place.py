@@ -96,15 +96,17 @@ class PhaseSite:
             return itensor
         return in_tokens_of(itensor, width)
 
-    def fit(self, stream: Stream, extent: int, first: int = 0) -> Stream:
+    def fit(
+        self, stream: Stream, extent: int, first: int = 0, lanes: int | None = None, alone: bool = False
+    ) -> Stream:
         if stream.extent == extent:
             return stream
         rows = self.count(stream.shape)
-        lanes = gcd(of_stream(stream)["lanes"], stream.extent, extent, first)
+        lanes = gcd(lanes or of_stream(stream)["lanes"], stream.extent, extent, first)
         most = rows * max(stream.extent, extent) // lanes
         params = FitRowsParams(dtype="f24", lanes=lanes, max_tokens=most)
         bounds = {"rows": rows, "features": stream.extent, "fitted": extent, "first": first}
-        return replace(self.kernel("fit", params, bounds, i=stream)["o"], shape=stream.shape)
+        return replace(self.kernel("fit", params, bounds, alone=alone, i=stream)["o"], shape=stream.shape)
 
     def fixed(self, itensor: ITensor, walks: np.ndarray) -> Fixed:
         padded = np.zeros((len(walks), *without_reuse(itensor).shape), walks.dtype)

@@ -6,6 +6,9 @@ A beat goes to whoever lacks tokens. A token of codes and the scales of its rows
 ring (`replay`) that holds the tile which is sent token after token of the activations, and what runs ahead of
 it; row scales have a ring of their own (`row_scales`). So each beat is read once.
 
+The last tile of a matmul may have fewer rows than the others. Its tokens of codes then have fewer beats
+(`UnevenWeightsParams`), and the codes of the rows that are not there are 0.
+
 Time. A beat in every cycle; a token of codes that needs none takes a cycle, too. When the rings are full,
 beats wait (`weight_times`).
 """
@@ -42,9 +45,12 @@ _AHEAD = 4  # descriptors whose words are still to be read
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsParams:
-    """column: the params of the column. Bounds: those of the column."""
+    """column: the params of the column. Bounds: those of the column, and "used": rows that are not padding (n
+    unless given)."""
 
     column: ColumnParams
+    uneven: ClassVar[bool] = False
+    """Whether tokens of codes may have fewer beats in the last tile."""
     moves: ClassVar[bool] = True
     is_of_column: ClassVar[bool] = True
     link_depth: ClassVar[int] = 1
@@ -114,8 +120,25 @@ class WeightsParams:
 
     def layout(self, bounds: Bounds) -> WeightLayout:
         """What is read of memory."""
-        streams = self.outputs(bounds)
-        return WeightLayout.of(**{port.removeprefix("o_"): itensor for port, itensor in streams.items()})
+        streams = {port.removeprefix("o_"): itensor for port, itensor in self.outputs(bounds).items()}
+        return WeightLayout.of(**streams, last_beats=self._last_beats(bounds, streams["w"]))
+
+    def _last_beats(self, bounds: Bounds, codes: ITensor) -> int | None:
+        """Beats of a token of codes in the last tile, if they are fewer than in the others."""
+        rows, n = self.column.n_lanes, bounds["n"]
+        used = bounds.get("used", n)
+        if not n - rows < used <= n:
+            raise ValueError(
+                f"used is {used}; the last of {n // rows} tiles of {rows} rows must have some of them"
+            )
+        layout = MemoryLayout.of(codes)
+        bits = layout.element_slot * (layout.elements // rows)
+        beats = -(-(used - n + rows) * bits // BEAT_BITS)
+        if beats == layout.beats_per_token:
+            return None
+        if not self.uneven:
+            raise ValueError(f"used is {used} of {n} rows; the weights are built for whole tiles")
+        return beats
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {"i": self.layout(bounds).order}
@@ -128,7 +151,8 @@ class WeightsParams:
         walk = self.replay.walk
         tiles, passes, words = walk.fields
         grouped = (Field("grouped", 1),) if self.scale_bits else ()
-        return (tiles, passes, words, *grouped)
+        last = (Field("last_part", self._part_bits),) if self.uneven else ()
+        return (tiles, passes, words, *grouped, *last)
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         layout = self.layout(bounds)
@@ -137,7 +161,11 @@ class WeightsParams:
             "passes": bounds["t"] // self.column.t_lanes,
             "words": layout.words,
         }
-        return {**values, "grouped": int(bounds["grouped"])} if self.scale_bits else values
+        if self.scale_bits:
+            values["grouped"] = int(bounds["grouped"])
+        if self.uneven:
+            values["last_part"] = (layout.last_beats or self.codes.beats_per_token) - 1
+        return values
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """`i`: the beats, uint8 [beats, 64]."""
@@ -182,7 +210,14 @@ class WeightsParams:
             choice = -(-self.scales.tokens_per_beat // 4) if self.scales.tokens_per_beat > 1 else 0
             held += Resources(lut=self.scale_bits * choice, ff=BEAT_BITS * self.scales.beats_per_token)
         counted = self.replay.walk.words_bits + self.replay.walk.tiles_bits
+        if self.uneven:
+            held += Resources(lut=2 * self._part_bits + 2, ff=2 * self._part_bits)
         return parts + held + Resources(lut=4 * counted + 60, ff=3 * counted + 30)
+
+    @property
+    def _part_bits(self) -> int:
+        """Bits of the number of a beat of a token of codes."""
+        return (self.codes.beats_per_token - 1).bit_length()
 
     def _waiting(self, fields: tuple[Field, ...]) -> QueueParams:
         """Descriptors for a ring."""
@@ -190,6 +225,21 @@ class WeightsParams:
 
     def build(self) -> "Weights":
         return Weights(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnevenWeightsParams(WeightsParams):
+    """Weights whose tokens of codes may have fewer beats in the last tile.
+
+    Raises ValueError for tokens of one beat.
+    """
+
+    uneven: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.codes.beats_per_token == 1:
+            rows = self.column.n_lanes
+            raise ValueError(f"a token of {rows} rows of the weights has one beat and cannot have fewer")
 
 
 @lru_cache(maxsize=64)
@@ -291,7 +341,21 @@ class Weights(wiring.Component):
         ]
         with m.If(rows.take):
             m.d.sync += lacks.eq(lacks + p.row_scales.beat_rows)
-        complete = self._hold(m, replay, step & slot_w, step & slot_s, commit, need_s, need_w, grouped, take)
+        final: Any = p.codes.beats_per_token - 1  # the part that ends a token of this tile
+        if p.uneven:
+            final, last_part = (
+                Signal.like(fields.last_part, name=n, reset_less=True) for n in ("final", "last_part")
+            )
+            with m.If(take):
+                m.d.sync += [
+                    last_part.eq(fields.last_part),
+                    final.eq(Mux(fields.tiles == 1, fields.last_part, p.codes.beats_per_token - 1)),
+                ]
+            with m.Elif(commit & word_last & (tile_left == 2)):
+                m.d.sync += final.eq(last_part)
+        complete = self._hold(
+            m, replay, step & slot_w, step & slot_s, commit, need_s, need_w, grouped, take, final
+        )
         m.d.comb += commit.eq(go & ~need_r & ~need_s & (~need_w | (self.i.valid & complete)))
         m.d.sync += replay.write.eq(commit)
         with m.If(take):
@@ -328,9 +392,10 @@ class Weights(wiring.Component):
         need_w: Signal,
         grouped: Any,
         take: Signal,
+        final: Any,
     ) -> Any:
-        """The registers of codes and scales, the requests for more, and the word. Returns whether a beat of
-        codes is the last that its token needs."""
+        """The registers of codes and scales, the requests for more, and the word. final: the part that ends a
+        token. Returns whether a beat of codes is the last that its token needs."""
         p = self.params
         several, parts = p.codes.tokens_per_beat, p.codes.beats_per_token
         held = [Signal(BEAT_BITS, name=f"codes_{k}", reset_less=True) for k in range(parts)]
@@ -338,9 +403,12 @@ class Weights(wiring.Component):
         for k, register in enumerate(held):
             with m.If(codes & (part == k)):
                 m.d.sync += register.eq(self.i.payload)
+            if p.uneven and k:  # the beat may not come
+                with m.If(codes & (part == 0)):
+                    m.d.sync += register.eq(0)
         if parts > 1:
             with m.If(codes):
-                m.d.sync += part.eq(Mux(part == parts - 1, 0, part + 1))
+                m.d.sync += part.eq(Mux(part == final, 0, part + 1))
         code: Any = Cat(held)[: p.code_bits]
         if several > 1:
             place, sent = (Signal(range(several), name=n, reset_less=True) for n in ("place", "made"))
@@ -352,7 +420,7 @@ class Weights(wiring.Component):
         m.d.comb += replay.data[: p.code_bits].eq(code)
         if p.scales is not None:
             self._hold_scales(m, replay, scales, commit, need_s, grouped, take)
-        return part == parts - 1
+        return part == final
 
     def _hold_scales(
         self, m: Module, replay: Any, scales: Any, commit: Signal, need_s: Signal, grouped: Any, take: Signal

@@ -3,13 +3,15 @@
     o_k = the tiles of i for which its outermost loop is in part k
 
 An example is the result of one matmul for several values (queries, keys, values), which is split again. With
-several `rounds` each output gets a piece of its part, then each the next piece. Tiles leave in the order in
-which they come in, one token per cycle; one register stage holds the tokens for all outputs.
+several `rounds` each output gets a piece of its part, then each the next piece. With `each`, every trip of
+the outermost loop (a row) is split at the loop inside it. Tiles leave in the order in which they come in, one
+token per cycle; one register stage holds the tokens for all outputs.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +32,8 @@ class SegmentsParams:
     """token_bits: width of a token. ways: outputs `o_0` ... max_tokens: the longest execution.
 
     Bounds: {"itensor": ITensor, "sizes": trips of its outermost loop that go to each output in a round,
-    "rounds": how often (1 unless given)}.
+    "rounds": how often (1 unless given), "each": whether sizes are of the second loop, in every trip of the
+    outermost (False unless given)}.
     """
 
     token_bits: int
@@ -52,8 +55,10 @@ class SegmentsParams:
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         itensor = self._itensor(bounds)
+        trips, loop = itensor.tripcounts, _loop(bounds)
+        again = 1 if loop else _rounds(bounds)
         return {
-            f"o_{way}": replace(itensor, tripcounts=(size * _rounds(bounds), *itensor.tripcounts[1:]))
+            f"o_{way}": replace(itensor, tripcounts=(*trips[:loop], size * again, *trips[loop + 1 :]))
             for way, size in enumerate(bounds["sizes"])
         }
 
@@ -63,14 +68,15 @@ class SegmentsParams:
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         itensor = self._itensor(bounds)
-        inner = itensor.token_count // itensor.tripcounts[0]
+        inner = itensor.token_count // prod(itensor.tripcounts[: _loop(bounds) + 1])
         parts = {f"tokens_{way}": size * inner for way, size in enumerate(bounds["sizes"])}
         return {"tokens": itensor.token_count, **parts}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
-        itensor, sizes = self._itensor(bounds), bounds["sizes"]
-        (axis,) = (dim for dim, loops in enumerate(itensor.iter_map) if 0 in loops)
-        ends = np.cumsum([size * itensor.steps[0] for size in [*sizes] * _rounds(bounds)])
+        itensor, sizes, loop = self._itensor(bounds), bounds["sizes"], _loop(bounds)
+        (axis,) = (dim for dim, loops in enumerate(itensor.iter_map) if loop in loops)
+        again = 1 if loop else _rounds(bounds)
+        ends = np.cumsum([size * itensor.steps[loop] for size in [*sizes] * again])
         pieces = np.split(inputs["i"], ends[:-1], axis)
         ways = len(sizes)
         return {f"o_{way}": np.concatenate(pieces[way::ways], axis) for way in range(ways)}
@@ -110,23 +116,31 @@ class SegmentsParams:
 
     def _itensor(self, bounds: Bounds) -> ITensor:
         itensor = passed(bounds, "segments", self.token_bits, self.max_tokens)
-        sizes, rounds, trips = bounds["sizes"], _rounds(bounds), itensor.tripcounts[0]
+        sizes, rounds, loop = bounds["sizes"], _rounds(bounds), _loop(bounds)
+        where = ("outermost", "second")[loop]
+        if loop and ("rounds" in bounds or len(itensor.tripcounts) < 2):
+            raise ValueError(f"each trip of {itensor} is parted; two loops are needed, and no rounds")
+        trips = prod(itensor.tripcounts[: loop + 1])
         if rounds < 1 or trips % rounds:
             raise ValueError(f"rounds is {rounds}; it must divide the outermost trip, {trips}")
         if len(sizes) != self.ways or min(sizes) < 1 or sum(sizes) * rounds != trips:
             raise ValueError(
-                f"sizes are {sizes}; {self.ways} of at least 1 are needed that sum up to the outermost trip"
-                f"{'' if rounds == 1 else ' of a round'}, {trips // rounds}"
+                f"sizes are {sizes}; {self.ways} of at least 1 are needed that sum up to the {where} trip"
+                f"{'' if loop or rounds == 1 else ' of a round'}, {trips // rounds}"
             )
-        if sum(0 in loops for loops in itensor.iter_map) != 1 or any(itensor.base):
-            raise ValueError(
-                f"the outermost loop of {itensor} must serve one dimension, from its beginning on"
-            )
+        if sum(loop in loops for loops in itensor.iter_map) != 1 or any(itensor.base):
+            raise ValueError(f"the {where} loop of {itensor} must serve one dimension, from its beginning on")
         return itensor
 
 
+def _loop(bounds: Bounds) -> int:
+    """The loop whose trips are parted."""
+    return int(bounds.get("each", False))
+
+
 def _rounds(bounds: Bounds) -> int:
-    return int(bounds.get("rounds", 1))
+    """How often each output gets a piece."""
+    return int(bounds["itensor"].tripcounts[0] if _loop(bounds) else bounds.get("rounds", 1))
 
 
 class Segments(Splitter):

@@ -22,7 +22,7 @@ from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
-from streamgen.kernels.matmul.weights import WeightsParams
+from streamgen.kernels.matmul.weights import UnevenWeightsParams, WeightsParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.kernels.moves.fork import ForkParams
@@ -248,6 +248,18 @@ def weights(params: ColumnParams, *changes: dict) -> Kernel:
     return feed, [(bounds, beats_of(feed, bounds, inputs)) for bounds, inputs in cases], refused
 
 
+def uneven_weights(params: ColumnParams) -> Kernel:
+    """A whole last tile, and a last tile of three rows of eight."""
+    feed, rng = UnevenWeightsParams(column=params), np.random.default_rng(8)
+    cases = []
+    for used in (params.max_n, params.max_n - 5):
+        bounds = {**bounds_of(params), "used": used}
+        inputs = operands(params, bounds, rng)
+        inputs["i_w"][used:] = 0
+        cases.append((bounds, beats_of(feed, bounds, inputs)))
+    return feed, cases, [{**bounds_of(params), "used": params.max_n - params.n_lanes}]
+
+
 def softmax(params: AttentionSoftmaxParams | SoftmaxParams) -> Kernel:
     several: list[dict] = [
         {"rows": 3, "length": 11, "causal": True, "position": 4, "rows_per_position": 2},
@@ -346,6 +358,7 @@ KERNELS = {
     "weights-both": weights(
         column(formats=("w4", "w8"), max_n=6), {}, {"format": "w8", "t": 1}, {"grouped": False, "k": 64}
     ),
+    "weights-uneven": uneven_weights(column(n_lanes=8, max_n=24)),
     "rms-norm": norm("rms", bias=False),
     "layer-norm": norm("layer", bias=True),
     "softmax": softmax(SoftmaxParams(lanes=2, max_length=16)),

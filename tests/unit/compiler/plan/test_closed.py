@@ -30,6 +30,7 @@ def _form(folder: Path, config: CompileConfig, **sizes: int) -> ClosedForm:
         (8, 2, 8, {"num_key_value_heads": 8}),
         (16, 8, 4, {"hidden_size": 1024, "num_attention_heads": 16}),
         (4, 3, 1, {"intermediate_size": 2816, "vocab_size": 1024}),
+        (8, 16, 4, {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3}),  # half tiles
     ],
 )
 def test_near_what_is_predicted(
@@ -60,6 +61,15 @@ def test_the_bound_is_below_the_cycles(tmp_path: Path) -> None:
     form = _form(tmp_path, replace(PLAIN, channels=8, n_lanes=4, attention_lanes=4))
     for tokens, position in product((1, 3, 16), (0, 17, 500, 2000)):
         assert 0 < form.bound(tokens, position) <= form.cycles(tokens, position)
+
+
+def test_padding_of_tiles_is_not_read(tmp_path: Path) -> None:
+    """Rows of 576 are 4 tiles and a half: 16 rows of a column read as many beats as 8, but for scales."""
+    sizes = {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3}
+    config = replace(PLAIN, channels=8, attention_lanes=4)
+    wide, narrow = (_form(tmp_path, replace(config, n_lanes=rows), **sizes) for rows in (16, 8))
+    assert wide.weights.uneven and not narrow.weights.uneven
+    assert narrow.beats() < wide.beats() < 1.02 * narrow.beats()
 
 
 def test_what_makes_a_pass_longer(tmp_path: Path) -> None:

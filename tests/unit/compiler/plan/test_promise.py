@@ -25,6 +25,7 @@ BASE = replace(
     [
         {},
         {"n_lanes": 6},
+        {"n_lanes": 12},  # rows that are not whole tiles
         {"n_lanes": 8, "attention_lanes": 4},
         {"prefetch_beats": 1024},
         {"attention_lanes": 1},

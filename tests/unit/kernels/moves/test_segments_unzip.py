@@ -30,6 +30,12 @@ def segments(sizes: tuple[int, ...], tokens: int, seed: int, rounds: int = 1):
     return {"itensor": itensor, "sizes": sizes, "rounds": rounds}, {"i": values(itensor, seed)}
 
 
+def segments_of_each(sizes: tuple[int, ...], rows: int, seed: int):
+    """Rows that are split, in tokens of two elements."""
+    itensor = ITensor((1, 2), "f24", (rows, sum(sizes)), (1, 2), ((0,), (1,)))
+    return {"itensor": itensor, "sizes": sizes, "each": True}, {"i": values(itensor, seed)}
+
+
 def unzip(n_tiles: int, tokens: int, seed: int):
     itensor = results(n_tiles, tokens, 6)
     return {"itensor": itensor}, {"i": values(itensor, seed)}
@@ -39,6 +45,7 @@ def test_segments_match_golden(stalls):
     sizes = [((3, 1, 1), 4), ((1, 1, 1), 1), ((2, 5, 1), 2), ((1, 1, 8), 6)]
     cases = [segments(*size, k) for k, size in enumerate(sizes)]
     cases[1:1] = [segments((1, 1, 1), 1, 4, 3), segments((1, 2, 3), 2, 5, 4)]
+    cases[2:2] = [segments_of_each((7, 1, 2), 4, 6), segments_of_each((1, 1, 1), 1, 7)]
     check_golden(SEGMENTS, cases, stalls)
 
 
@@ -50,6 +57,7 @@ def test_promises():
     for size in (((3, 1, 1), 4), ((1, 1, 1), 1)):
         check_promises(SEGMENTS, *segments(*size, 1))
     check_promises(SEGMENTS, *segments((1, 2, 1), 2, 1, 4))
+    check_promises(SEGMENTS, *segments_of_each((3, 1, 2), 5, 1))
     for size in ((3, 4), (1, 1)):
         check_promises(UNZIP, *unzip(*size, 1))
 
@@ -70,6 +78,15 @@ def test_parts_come_in_rounds():
     x = inputs["i"]
     assert np.array_equal(parts["o_0"], np.concatenate([x[:, :4], x[:, 12:16]], axis=1))
     assert np.array_equal(parts["o_1"], np.concatenate([x[:, 4:12], x[:, 16:]], axis=1))
+
+
+def test_each_row_is_parted():
+    bounds, inputs = segments_of_each((3, 1, 2), 4, 0)
+    parts = SEGMENTS.golden(bounds, inputs)
+    for part, columns in zip(parts.values(), (slice(0, 6), slice(6, 8), slice(8, 12)), strict=True):
+        assert np.array_equal(part, inputs["i"][:, columns])
+    outputs = SEGMENTS.outputs(bounds)
+    assert outputs["o_2"] == ITensor((1, 2), "f24", (4, 2), (1, 2), ((0,), (1,)))
 
 
 def test_lanes_are_columns():
@@ -100,6 +117,14 @@ def test_lanes_are_columns():
         (
             {"itensor": results(4, 2, 2), "sizes": (1, 1, 2), "rounds": 3},
             "rounds is 3; it must divide the outermost trip, 4",
+        ),
+        (
+            {"itensor": results(4, 2, 2), "sizes": (1, 1, 1), "each": True},
+            "sizes are (1, 1, 1); 3 of at least 1 are needed that sum up to the second trip, 2",
+        ),
+        (
+            {"itensor": results(4, 3, 2), "sizes": (1, 1, 1), "each": True, "rounds": 2},
+            f"each trip of {results(4, 3, 2)} is parted; two loops are needed, and no rounds",
         ),
         (
             {"itensor": results(4, 2, 4), "sizes": (1, 1, 2)},
