@@ -5,7 +5,7 @@ value. The results are those of the units one after another, bit for bit.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +13,10 @@ from amaranth import Const, Module, Value
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
+from streamgen.gateware.arith.compare import MaximumParams
 from streamgen.gateware.arith.format import Float
 from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.arith.relations import RelationParams
 from streamgen.gateware.arith.remembered import remembered
 from streamgen.gateware.arith.unit import UnitParams
 from streamgen.gateware.rtl import Shared
@@ -71,8 +73,11 @@ class NetworkParams(UnitParams):
     def resources(self) -> Resources:
         """The units, and the values that wait."""
         total = Resources(lut=0, ff=0)
-        for unit, _ in self.parts:
+        for unit, taken in self.parts:
             total += unit.resources
+            if isinstance(unit, MaximumParams | RelationParams) and min(taken) < 0:  # its key is known
+                bits = self.form.bits
+                total = replace(total, lut=total.lut - 3 * bits // 2, ff=total.ff - bits)
         for stages in self.waits().values():
             for first, last in pairwise((0, *stages)):
                 total += _delay_resources(self.form.bits, last - first)

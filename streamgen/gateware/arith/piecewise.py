@@ -69,6 +69,7 @@ class PiecewiseParams(UnitParams):
         in_luts, rows_in_luts = count <= _LUT_WORDS, rows.shape[1] <= _LUT_WORDS
         return Resources(
             lut=68
+            + 60 * (not rows_in_luts)  # where there are more exponents to choose from
             + 5.5 * p
             + 2.3 * word * count / 64 * in_luts
             + 4.5 * row * rows.shape[1] / 64 * rows_in_luts,
@@ -215,9 +216,9 @@ def _dsps(least: int, most: int, t_bits: int) -> int:
 
 
 def _block_rams(words: int, bits: int) -> float:
-    """RAMB36 of a table: halves of 512 x 36, 1024 x 18 bits and so on."""
+    """RAMB36 of a table: halves of 512 x 36, 1024 x 18 bits and so on, or whole ones of 512 x 72 bits."""
     depth = max(512, 1 << (words - 1).bit_length())
-    return -(-bits * depth // (512 * 36)) / 2
+    return min(-(-bits * depth // (512 * 36)) / 2, -(-words // 512) * -(-bits // 72))
 
 
 def _read(m: Module, name: str, address: Value, columns: ndarray) -> list[Value]:

@@ -83,9 +83,9 @@ class EighthsParams(UnitParams):
         """What synthesis uses, within a fifth, in formats of 24 to 32 bits."""
         places = self.places
         return Resources(
-            lut=places * len(self.rows) // 64 + 6 * places + 60,
-            ff=8 * places + 5 * self.form.precision + 70,
-            dsp=-(-(places + 1) // self.piece),
+            lut=places * len(self.rows) // 64 + 9 * places + 70,
+            ff=8 * places + 16,
+            dsp=(places + 1) // self.piece,
         )
 
     def golden(self, i: ndarray) -> ndarray:

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from streamgen.base.errors import GraphError
 from streamgen.gateware.functions import FUNCTIONS
+from streamgen.gateware.pointwise import Formula
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.rope import RopeParams
 from streamgen.kernels.attention.rope_tables import rotation_table
@@ -26,6 +27,7 @@ from streamgen.model.operations import (
     Cache,
     Constant,
     Embedding,
+    Expression,
     LastRow,
     Linear,
     Norm,
@@ -369,6 +371,16 @@ X = Shape(3)
             Attention(1, 1, 3, 1.0),
             (X, Shape(3, "positions"), X),
             "attention takes tokens and positions; it is given tokens x 3, positions x 3 and tokens x 3",
+        ),
+        (
+            Expression(Formula(values=2, steps=(("divide", (0, 1)),))),
+            (Shape(3), Shape(4)),
+            "an expression takes values with the same number of features, not tokens x 3, tokens x 4",
+        ),
+        (
+            Expression(Formula(values=2, steps=(("divide", (0, 1)),))),
+            (Shape(3), Shape(3, "one")),
+            "an expression takes values of the same rows, not tokens x 3, one x 3",
         ),
     ],
 )
