@@ -10,15 +10,17 @@ from streamgen.gateware.arith import (
     AddParams,
     Composed,
     DivideParams,
+    FittedCurve,
     Float,
-    MultiplyParams,
+    PiecewiseParams,
     SquareRootParams,
     SubtractParams,
     UnitParams,
 )
-from streamgen.gateware.functions.atan import FUNCTION as ATAN
 from streamgen.gateware.functions.composed import composed
 from streamgen.gateware.functions.function import ErrorBound, Function
+
+_TWICE_ATAN = FittedCurve("2 atan", lambda x: 2 * np.arctan(x), 2.0**-16, symmetry="odd")
 
 
 def acos_network(form: Float) -> UnitParams:
@@ -29,7 +31,7 @@ def acos_network(form: Float) -> UnitParams:
         one = c.constant(1.0)
         less, more = c.apply(SubtractParams(form=form), one, 0), c.apply(AddParams(form=form), one, 0)
         root = c.apply(SquareRootParams(form=form), c.apply(DivideParams(form=form), less, more))
-        return c.apply(MultiplyParams(form=form), c.apply(ATAN.unit(form), root), c.constant(2.0))
+        return c.apply(PiecewiseParams(form=form, curve=_TWICE_ATAN), root)
 
     return composed(form, parts)
 

@@ -53,7 +53,7 @@ class EighthsParams(UnitParams):
 
     form: Float
     cosine: bool = False
-    latency = 9
+    latency = 10
 
     @property
     def places(self) -> int:
@@ -84,7 +84,7 @@ class EighthsParams(UnitParams):
         places = self.places
         return Resources(
             lut=places * len(self.rows) // 64 + 9 * places + 70,
-            ff=8 * places + 16,
+            ff=9 * places + 26,
             dsp=(places + 1) // self.piece,
         )
 
@@ -151,11 +151,14 @@ class EighthsParams(UnitParams):
 
         kept = {name: getattr(s, name) for name in kept}
         kept["zero"] = s.zero | ~s.value.any()
-        coarse, shift_16 = normalise_step(pipe, s.value, 16)
-        s = pipe.stage(value=coarse, shift=shift_16, **kept)
-        middle, shift_4 = normalise_step(pipe, s.value, 4)
-        normal, shift_1 = normalise_step(pipe, middle, 1)
-        exponent = form.bias + 1 - Cat(shift_1, shift_4, s.shift) - s.below
+        value, far = normalise_step(pipe, s.value, 32)
+        s = pipe.stage(value=value, far=far, **kept)
+        kept = {name: getattr(s, name) for name in kept}
+        value, middle = normalise_step(pipe, s.value, 8)
+        s = pipe.stage(value=value, shift=(s.far << 5) + (middle << 3), **kept)
+        value, near = normalise_step(pipe, s.value, 2)
+        normal, last = normalise_step(pipe, value, 1)
+        exponent = form.bias + 1 - (s.shift + (near << 1) + last) - s.below
         return round_stages(
             pipe,
             form,
