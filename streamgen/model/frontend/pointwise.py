@@ -194,6 +194,18 @@ def _fraction(f: FormulaBuilder, given: Mapping[str, Any]) -> int:
     return f.apply("subtract", given["self"], f.apply("trunc", given["self"]))
 
 
+def _sum(operation: str) -> Rule:
+    """self + alpha · other, or - ."""
+
+    def rule(f: FormulaBuilder, given: Mapping[str, Any]) -> int:
+        other = given["other"]
+        if f.number(given["alpha"]) != 1:
+            other = f.apply("multiply", other, given["alpha"])
+        return f.apply(operation, given["self"], other)
+
+    return rule
+
+
 def _addc(operation: str) -> Rule:
     """self + value · (tensor1 · tensor2), or / ."""
 
@@ -446,6 +458,10 @@ CALLS: dict[Any, Handler] = {
         _handled(_divided),
     ),
     **dict.fromkeys(_overloads("pow", "Tensor_Scalar", "Tensor_Tensor", "Tensor"), _powers),
+    **dict.fromkeys(_overloads("add", "Scalar"), _handled(_sum("add"))),
+    **dict.fromkeys(_overloads("sub", "Scalar"), _handled(_sum("subtract"))),
+    **dict.fromkeys(_overloads("mul", "Scalar"), _handled(_by_name("multiply"))),
+    **dict.fromkeys(_overloads("div", "Scalar"), _handled(_by_name("divide"))),
     **{aten.pow_.Scalar: _powers, aten.pow.Scalar: _handled(_to_the_power)},
     **dict.fromkeys([*arithmetic.QUOTIENTS, *_overloads("true_divide", "Tensor")], _quotient),
     **dict.fromkeys(
