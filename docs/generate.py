@@ -21,6 +21,7 @@ from streamgen import cli
 from streamgen.cli.help import OptionGroup, grouped
 from streamgen.compiler.config import CompileConfig
 from streamgen.gateware.functions import FUNCTIONS
+from streamgen.gateware.pointwise import POINTWISE
 from streamgen.model import operations
 from streamgen.model.frontend import (
     activations,
@@ -31,6 +32,7 @@ from streamgen.model.frontend import (
     index_moves,
     linears,
     norms,
+    pointwise,
     reductions,
     self_attention,
 )
@@ -226,7 +228,7 @@ def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
 def _operations() -> str:
     calls = {
         "products with weights": linears.CALLS,
-        "elementwise": [*arithmetic.CALLS, *activations.CALLS],
+        "elementwise": [*arithmetic.CALLS, *activations.CALLS, *pointwise.CALLS],
         "norms": [*norms.CALLS, *batch_norms.CALLS],
         "attention and softmax": self_attention.CALLS,
         "reductions and products of values": reductions.CALLS,
@@ -237,6 +239,9 @@ def _operations() -> str:
         "of one value": FUNCTIONS,
         "of a value and a number": SCALARS,
         "of two values": operations.BINARY_OPERATIONS,
+        "in expressions, beside those of one value": [
+            name for name in POINTWISE if name not in FUNCTIONS
+        ],
     }
     classes = ((name, getattr(operations, name)) for name in operations.__all__)
     kinds = (

@@ -19,16 +19,26 @@ from streamgen.gateware.arith import (
     Float,
     FloatToIntParams,
     IntToFloatParams,
+    LogicParams,
     MaximumParams,
     MinimumParams,
     MultiplyAddParams,
     MultiplyParams,
+    PredicateParams,
     ReciprocalParams,
+    RelationParams,
     SaturatingParams,
     ScaleAccumulatorParams,
     ScaledIntegerParams,
+    SignParams,
     SquareRootParams,
+    SubtractParams,
+    WhereParams,
+    WholeParams,
 )
+from streamgen.gateware.arith.relations import LOGIC, PREDICATES, RELATIONS
+from streamgen.gateware.arith.signs import SIGNS
+from streamgen.gateware.arith.whole import ROUNDINGS
 from streamgen.gateware.functions import FUNCTIONS
 from streamgen.gateware.stream import (
     CountdownParams,
@@ -90,6 +100,12 @@ def units() -> list[Any]:
         *(kind(form=F24) for kind in (AboveParams, CompareParams, MaximumParams, MinimumParams)),
         *(FloatToIntParams(width=width, form=F24) for width in (8, 32)),
         *(ConvertParams(source=F24, target=FLOAT16), ConvertParams(source=FLOAT16, target=F24)),
+        *(RelationParams(form=F24, relation=name) for name in RELATIONS),
+        *(LogicParams(form=F24, operation=name) for name in LOGIC),
+        *(PredicateParams(form=F24, predicate=name) for name in PREDICATES),
+        *(SignParams(form=F24, function=name) for name in SIGNS),
+        *(WholeParams(form=F24, function=name) for name in ROUNDINGS),
+        *(kind(form=F24) for kind in (SubtractParams, WhereParams)),
         ExpParams(form=F24, base_two=True),
         *(ReciprocalParams(form=F24, root=root) for root in (False, True)),
         SaturatingParams(form=F24, function="erf"),

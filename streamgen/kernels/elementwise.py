@@ -91,8 +91,10 @@ COMPARING = ("maximum", "minimum", "threshold", "hardshrink")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ElementwiseParams(ABC):
-    """lanes: elements of a token. max_tokens: the most tokens of a row. max_rows: the most rows of a
+class ElementwiseParams(ABC):
+    """What these kernels have in common.
+
+    lanes: elements of a token. max_tokens: the most tokens of a row. max_rows: the most rows of a
     descriptor. If there may be several rows, lanes are a power of two, bounds["rows"] is the number of rows,
     and bounds["length"] the number of elements of a row whose last token is not full."""
 
@@ -141,7 +143,7 @@ class _ElementwiseParams(ABC):
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         """The itensor of `o`, the one of the bounds."""
-        return {"o": self._itensor(bounds, "itensor")}
+        return {"o": self.itensor(bounds, "itensor")}
 
     def descriptor_fields(self) -> tuple[Field, ...]:
         """The number of tokens, or of elements of a row and of rows; the constants as bits of f24."""
@@ -154,7 +156,7 @@ class _ElementwiseParams(ABC):
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         """The value of each descriptor field; ValueError if there are too many tokens or rows."""
-        count, rows = self._itensor(bounds, "itensor").token_count, bounds.get("rows", 1)
+        count, rows = self.itensor(bounds, "itensor").token_count, bounds.get("rows", 1)
         if not 1 <= rows <= self.max_rows:
             raise ValueError(f"rows is {rows}; 1 to max_rows, {self.max_rows}, are allowed")
         if count % rows:
@@ -181,13 +183,13 @@ class _ElementwiseParams(ABC):
             resources=self.lanes * self.unit.resources + control,
             ii=1.0,
             latency=self.latency,
-            cycles=self._begin + self._itensor(bounds, "itensor").token_count + self.latency,
+            cycles=self._begin + self.itensor(bounds, "itensor").token_count + self.latency,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         """One token per cycle on the inputs; the output follows a latency later."""
         self.describe(bounds)  # which checks the bounds
-        tokens = self._itensor(bounds, "itensor").token_count
+        tokens = self.itensor(bounds, "itensor").token_count
         curves = {port: Curve.nest(self._begin, (tokens, 1)) for port in self.inputs(bounds)}
         return curves | {"o": Curve.nest(self._begin + self.latency, (tokens, 1))}
 
@@ -198,14 +200,15 @@ class _ElementwiseParams(ABC):
 
     def clocks(self, bounds: Bounds) -> Clocks:
         """A pipe that stops while its last stage waits."""
-        tokens = self._itensor(bounds, "itensor").token_count
+        tokens = self.itensor(bounds, "itensor").token_count
         return pipe(self.operands, ("o",), tokens, self.latency, self.latency + 1, self._begin)
 
     def build(self) -> "Elementwise":
         """The component."""
         return Elementwise(self)
 
-    def _itensor(self, bounds: Bounds, name: str) -> ITensor:
+    def itensor(self, bounds: Bounds, name: str) -> ITensor:
+        """An itensor of the bounds; ValueError if its tokens are not `lanes` elements of f24."""
         itensor = bounds[name]
         if itensor.dtype != "f24" or prod(itensor.element_shape) != self.lanes:
             raise ValueError(f"{name} must have tokens of {self.lanes} elements of f24; it is {itensor}")
@@ -213,7 +216,7 @@ class _ElementwiseParams(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnaryParams(_ElementwiseParams):
+class UnaryParams(ElementwiseParams):
     """A function of UNARY_FUNCTIONS; ports i and o."""
 
     function: str
@@ -233,7 +236,7 @@ class UnaryParams(_ElementwiseParams):
         return ("i",)
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"i": self._itensor(bounds, "itensor")}
+        return {"i": self.itensor(bounds, "itensor")}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """o = function(i), float32 of the same shape."""
@@ -241,7 +244,7 @@ class UnaryParams(_ElementwiseParams):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BinaryParams(_ElementwiseParams):
+class BinaryParams(ElementwiseParams):
     """An operation of BINARY_OPERATIONS; ports i_a, i_b and o."""
 
     operation: str
@@ -261,8 +264,8 @@ class BinaryParams(_ElementwiseParams):
         return ("i_a", "i_b")
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        a = self._itensor(bounds, "itensor")
-        b = self._itensor(bounds, "b") if "b" in bounds else a
+        a = self.itensor(bounds, "itensor")
+        b = self.itensor(bounds, "b") if "b" in bounds else a
         if a.token_count != b.token_count:
             raise ValueError(
                 f"b must have as many tokens as itensor, {a.token_count}; it has {b.token_count}"
@@ -278,7 +281,7 @@ class BinaryParams(_ElementwiseParams):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalarParams(_ElementwiseParams):
+class ScalarParams(ElementwiseParams):
     """A function of SCALAR_FUNCTIONS of i and a run-time constant; ports i and o.
 
     bounds["constant"] is c, rounded to f24: 2^-126 to 2^126 for soft_cap, any finite number for the others.
@@ -318,7 +321,7 @@ class ScalarParams(_ElementwiseParams):
         return dict(zip((*self.operands, *self.constants), "abc", strict=False))
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"i": self._itensor(bounds, "itensor")}
+        return {"i": self.itensor(bounds, "itensor")}
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         """As for the other kernels, with the bits of c and 1/c; ValueError for a c that is not allowed."""
@@ -343,9 +346,9 @@ class ScalarParams(_ElementwiseParams):
 
 
 class Elementwise(wiring.Component):
-    """The hardware of UnaryParams, BinaryParams and ScalarParams: one unit a lane."""
+    """The hardware of these kernels: one unit a lane."""
 
-    def __init__(self, params: _ElementwiseParams) -> None:
+    def __init__(self, params: ElementwiseParams) -> None:
         self._params = params
         token = stream.Signature(unsigned(params.lanes * F24.bits))
         super().__init__(

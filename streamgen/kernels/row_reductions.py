@@ -79,7 +79,7 @@ class RowReductionsParams:
             lanes=self.lanes,
             max_tokens=self.max_length // self.lanes,
             squares=self.function == "squares",
-            head_bits=1,
+            head_bits=0,
             lead=1,
         )
 
@@ -229,7 +229,7 @@ class RowReductions(wiring.Component):
         end_bits = p.descriptor_fields()[1].bits
         token = SimpleNamespace(
             **{name: Signal(name=f"token_{name}") for name in ("grant", "grant_row", "room", "special")},
-            **{name: Signal(name=f"token_{name}") for name in ("valid", "first", "last", "head")},
+            **{name: Signal(name=f"token_{name}") for name in ("valid", "first", "last")},
             data=Signal(F24.bits * p.lanes, name="token_data"),
             end=Signal(end_bits, name="token_end"),
         )
@@ -282,7 +282,6 @@ class RowReductions(wiring.Component):
             (sums.first, first),
             (sums.last, row_ends),
             (sums.end, end),
-            (sums.head, last_row),  # nobody asks for it
         ):
             register = Signal(len(target), reset_less=True)
             m.d.sync += register.eq(value)

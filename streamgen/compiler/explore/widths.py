@@ -21,6 +21,8 @@ from streamgen.compiler.config import VECTOR_LANES
 from streamgen.compiler.explore.estimate import WORD_LANES, ClosedForms
 from streamgen.compiler.explore.fixed import Fixed
 from streamgen.contract.cost import Resources
+from streamgen.gateware.arith import F24
+from streamgen.gateware.pointwise import Formula
 from streamgen.kernels.elementwise import BINARY_OPERATIONS, SCALAR_FUNCTIONS, UNARY_FUNCTIONS
 from streamgen.model.graph.plan import LinearPlan, LinearShape
 from streamgen.platform.boards import Fabric
@@ -106,8 +108,9 @@ def _behind(
     return best
 
 
-def _luts(function: str, fabric: Fabric) -> float:
-    unit = (UNARY_FUNCTIONS | SCALAR_FUNCTIONS | BINARY_OPERATIONS)[function]
+def _luts(function: str | Formula, fabric: Fabric) -> float:
+    units = UNARY_FUNCTIONS | SCALAR_FUNCTIONS | BINARY_OPERATIONS
+    unit = units[function] if isinstance(function, str) else function.unit(F24)
     resources: Resources = unit.resources
     return resources.lut + fabric.luts_of_a_dsp * resources.dsp
 

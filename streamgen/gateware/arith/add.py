@@ -98,3 +98,15 @@ class AddParams(UnitParams):
             infinite=s.infinite,
             nan=s.nan,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubtractParams(AddParams):
+    """Subtraction in `form`."""
+
+    def golden(self, a: ndarray, b: ndarray) -> ndarray:
+        """float64 array of the differences of values of the format."""
+        return super().golden(a, -np.asarray(b, np.float64))
+
+    def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
+        return super().stages(m, pipe, a, Cat(b[:-1], ~b[-1]))

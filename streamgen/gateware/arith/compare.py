@@ -57,7 +57,7 @@ class CompareParams(UnitParams):
         return {**super().shapes(), "o": Order}
 
     def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
-        s = _keys(pipe, self.form, a, b, signed_zero=False)
+        s = keys(pipe, self.form, a, b, signed_zero=False)
         order = Mux(s.a < s.b, Order.LESS, Mux(s.a == s.b, Order.EQUAL, Order.GREATER))
         return pipe.stage(order=Mux(s.nan, Order.UNORDERED, order)).order
 
@@ -85,7 +85,7 @@ class MaximumParams(UnitParams):
 
     def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
         form = self.form
-        s = _keys(pipe, form, a, b, signed_zero=True)
+        s = keys(pipe, form, a, b, signed_zero=True)
         key = pipe.wire(Mux(s.a < s.b, *((s.a, s.b) if self.lesser else (s.b, s.a))))
         return pipe.stage(bits=Mux(s.nan, form.nan, _bits(key))).bits
 
@@ -129,7 +129,7 @@ class AboveParams(UnitParams):
         return pipe.stage(bits=Mux(s.nan, form.nan, Mux(above, s.kept, 0))).bits
 
 
-def _keys(pipe: Pipeline, form: Float, a: Value, b: Value, *, signed_zero: bool) -> SimpleNamespace:
+def keys(pipe: Pipeline, form: Float, a: Value, b: Value, *, signed_zero: bool) -> SimpleNamespace:
     """One stage: the keys of a and b, and whether one of them is NaN."""
     return pipe.stage(
         a=_key(form, a, signed_zero=signed_zero),

@@ -50,6 +50,11 @@ class PiecewiseParams(UnitParams):
         return segments(self.curve, max(_VALUE_BITS, self.form.precision + 1))
 
     @property
+    def odd(self) -> bool:
+        """Whether the result changes its sign with the operand."""
+        return self.curve.symmetry == "odd"
+
+    @property
     def t_bits(self) -> int:
         """Fraction bits behind the first, of which those behind the segment are t."""
         return max(self.form.fraction_bits - 1, self.fitted.places)
@@ -61,14 +66,19 @@ class PiecewiseParams(UnitParams):
         p, e, count = form.precision, form.exponent_bits, fitted.words.shape[1]
         word, row, squares = _bits(fitted.words), _bits(rows), _bits(fitted.words[2:3])
         c2 = int(fitted.words[2].min()), int(fitted.words[2].max())
-        in_luts = count <= _LUT_WORDS
+        in_luts, rows_in_luts = count <= _LUT_WORDS, rows.shape[1] <= _LUT_WORDS
         return Resources(
-            lut=68 + 5.5 * p + 2.3 * word * count / 64 * in_luts + 4.5 * row * rows.shape[1] / 64,
+            lut=68
+            + 60 * (not rows_in_luts)  # where there are more exponents to choose from
+            + 5.5 * p
+            + 2.3 * word * count / 64 * in_luts
+            + 4.5 * row * rows.shape[1] / 64 * rows_in_luts,
             ff=5.4 * p + 110
             if c2 == (0, 0)  # lines, without the registers of the square
             else 7 * p + 5.5 * e + 9 * row + 5 * squares + 1.05 * word * in_luts - 40,
             dsp=_dsps(*c2, self.t_bits) + _dsps(*_slopes(fitted), self.t_bits),
-            bram=0 if in_luts else _block_rams(count, word),
+            bram=(not in_luts and _block_rams(count, word))
+            + (not rows_in_luts and _block_rams(rows.shape[1], row)),
         )
 
     def golden(self, i: ndarray) -> ndarray:
@@ -86,6 +96,7 @@ class PiecewiseParams(UnitParams):
         rest = (fraction & ((1 << (form.fraction_bits - 1)) - 1)) << (self.t_bits - form.fraction_bits + 1)
         shifted = rest << places
         c0, c1, c2, scale, negative = fitted.words[:, base + (shifted >> self.t_bits)]
+        negative = negative ^ (np.signbit(x) & self.odd)
         t = shifted & ((1 << self.t_bits) - 1)
         value = c0 + (((c1 + ((c2 * t) >> self.t_bits)) * t) >> self.t_bits)
         rounded, raised = round_magnitude(value.astype(np.uint64), form.precision)
@@ -93,7 +104,8 @@ class PiecewiseParams(UnitParams):
         result = form.compose(negative == 1, rounded, scale + raised)
         zero = np.where(negative, -0.0, 0.0)
         result = np.where(~ordinary & np.isfinite(x) & fitted.vanishes, zero, result)
-        result = np.where(np.isinf(x) & (follows == 1), np.where(negative, -np.inf, np.inf), result)
+        infinite = (follows == 1) | np.where(np.signbit(x), fitted.unbounded[1], fitted.unbounded[0])
+        result = np.where(np.isinf(x) & infinite, np.where(negative, -np.inf, np.inf), result)
         undefined = np.isinf(x) & np.where(np.signbit(x), fitted.undefined[1], fitted.undefined[0])
         return np.where(np.isnan(x) | undefined, np.nan, result)
 
@@ -114,16 +126,19 @@ class PiecewiseParams(UnitParams):
         rest = Cat(Const(0, t_bits - form.fraction_bits + 1), x.fraction[:-1])
         shifted = pipe.wire((rest << s.places)[: t_bits + fitted.places])
         undefined = Mux(x.sign, *(Const(int(fitted.undefined[k]), 1) for k in (1, 0)))
+        unbounded = Mux(x.sign, *(Const(int(fitted.unbounded[k]), 1) for k in (1, 0)))
         s = pipe.stage(
             segment=(s.base | shifted[t_bits:])[: len(s.base)],
             t=shifted[:t_bits],
             exponent=Mux(s.follows, x.exponent, form.bias),
+            **({"flip": x.sign} if self.odd else {}),
             zero=x.zero & Const(int(fitted.vanishes), 1),
-            infinite=x.infinite & s.follows,
+            infinite=x.infinite & (s.follows | unbounded if any(fitted.unbounded) else s.follows),
             nan=x.nan | (x.infinite & undefined),
         )
 
         c0, c1, c2, scale, sign = _read(m, "segments", s.segment, fitted.words)
+        sign = sign ^ s.flip if self.odd else sign
         carried = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
         s = pipe.stage(c0=c0, c1=c1, c2=c2, scale=scale, sign=sign, t=s.t, exponent=s.exponent, **carried)
         exponents = signed_width(*_exponents(form, fitted))
@@ -201,9 +216,9 @@ def _dsps(least: int, most: int, t_bits: int) -> int:
 
 
 def _block_rams(words: int, bits: int) -> float:
-    """RAMB36 of a table: halves of 512 x 36, 1024 x 18 bits and so on."""
+    """RAMB36 of a table: halves of 512 x 36, 1024 x 18 bits and so on, or whole ones of 512 x 72 bits."""
     depth = max(512, 1 << (words - 1).bit_length())
-    return -(-bits * depth // (512 * 36)) / 2
+    return min(-(-bits * depth // (512 * 36)) / 2, -(-words // 512) * -(-bits // 72))
 
 
 def _read(m: Module, name: str, address: Value, columns: ndarray) -> list[Value]:

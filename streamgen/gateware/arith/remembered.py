@@ -21,8 +21,8 @@ EXPONENT_BITS = 8  # of it, those of float32
 def remembered(unit: UnitParams) -> Callable[[ndarray], ndarray]:
     """The `golden` of a unit of one operand, from memory if its format has at most 24 bits, with the
     exponents of float32."""
-    form = unit.form
-    small = form.exponent_bits == EXPONENT_BITS and form.bits <= LARGEST
+    form = getattr(unit, "form", None)
+    small = form is not None and form.exponent_bits == EXPONENT_BITS and form.bits <= LARGEST
     return _Memory(unit) if small else unit.golden
 
 

@@ -14,6 +14,7 @@ above the highest f is a constant or a multiple of x, one segment, or two, that 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Literal
 
 import numpy as np
 from numpy import ndarray
@@ -22,7 +23,10 @@ _MOST_PLACES = 9  # k at most: 512 segments in half an octave
 _KEPT = 0.9  # share of the tolerance that the points of the fit may use
 _POINTS = 33  # of each segment, at which it is checked
 _T_BITS = 16
+_NOTHING = 2.0**-146  # beside the least number of all formats
 _FLUSHED = 2.0**-127  # below half of the least number of all formats
+_BEYOND = 2.0**200
+_INFINITE = 2.0**129  # twice what all formats have
 _EXPONENTS = range(-126, 128)
 _LEAST_SLOPE = 2.0**-24  # of a multiple of x
 _NODES = 0.5 + 0.5 * np.cos((2 * np.arange(3) + 1) * np.pi / 6)
@@ -33,19 +37,21 @@ _TO_COEFFICIENTS = np.linalg.inv(np.vander(_NODES, increasing=True)).T
 class FittedCurve:
     """A function, of float64 arrays, and how far its segments may lie from it, relative·|f(x)| + operand·|x|.
 
-    It is finite at all finite numbers; where they are small it is constant or a multiple of x, where they are
-    great likewise. At infinities it is what this says, or NaN. Two curves of one design have two names.
+    It is a number at all finite numbers; where they are small it is constant or a multiple of x, where they
+    are great likewise, or beyond all formats. At infinities it is what this says, or NaN. Two curves of one
+    design have two names. symmetry: "odd" and "even" functions are fitted above 0 alone.
     """
 
     name: str
     function: Callable[[ndarray], ndarray] = field(repr=False)
     relative: float
     operand: float = 0.0
+    symmetry: Literal["", "odd", "even"] = field(default="", repr=False)
 
     def __call__(self, x: ndarray) -> ndarray:
-        """f(x), without warnings."""
+        """f(x), without warnings; what is beyond all formats is one number, for which they have infinity."""
         with np.errstate(all="ignore"):
-            return self.function(np.asarray(x, np.float64))
+            return np.clip(self.function(np.asarray(x, np.float64)), -_BEYOND, _BEYOND)
 
     def allows(self, x: ndarray, y: ndarray, least: float = 0.0) -> ndarray:
         """The greatest difference from y = f(x) at points of the fit."""
@@ -88,7 +94,8 @@ class SegmentTable:
 
     rows[sign][r][half]; r is 0 below `lowest`, then E - lowest + 1, and the last one above `highest`.
     words: int64 [5, segments], c0, c1, c2, scale and sign. vanishes: f(0) is 0, and has the sign of x.
-    undefined: whether f(infinity) and f(-infinity) are NaN.
+    undefined: whether f(infinity) and f(-infinity) are NaN. unbounded: whether they are infinite although
+    the greatest numbers have a constant.
     """
 
     bits: int
@@ -98,6 +105,7 @@ class SegmentTable:
     words: ndarray
     vanishes: bool
     undefined: tuple[bool, bool]
+    unbounded: tuple[bool, bool]
 
     @property
     def places(self) -> int:
@@ -113,17 +121,26 @@ def segments(curve: FittedCurve, bits: int) -> SegmentTable:
     highest = next((e for e in reversed(_EXPONENTS) if not _both(curve, e, high, bits)), lowest - 1)
     highest = max(highest, lowest - 1)  # where both tails hold, the upper one is taken
     signs: list[list[list[_Words]]] = []
-    for k, sign in enumerate((1, -1)):
+    for k, sign in enumerate((1,) if curve.symmetry else (1, -1)):
         inner = [
             [_row(curve, sign, e, half, (low[k], high[k]), bits) for half in (0, 1)]
             for e in range(lowest, highest + 1)
         ]
         signs.append([low[k], *inner, high[k]])
-    rows, words = _laid(signs)
-    undefined = np.isnan(curve(np.array([np.inf, -np.inf])))
+    rows, words = _laid(signs * (2 // len(signs)))
+    ends = curve(np.array([np.inf, -np.inf]))
+    undefined, bounded = np.isnan(ends), np.abs(curve(np.array([2.0**127, -(2.0**127)]))) < 2.0**126
+    unbounded = (np.abs(ends) == _BEYOND) & bounded
     vanishes = not curve(np.zeros(1))[0]
     return SegmentTable(
-        bits, lowest, highest, rows, words, vanishes, (bool(undefined[0]), bool(undefined[1]))
+        bits,
+        lowest,
+        highest,
+        rows,
+        words,
+        vanishes,
+        (bool(undefined[0]), bool(undefined[1])),
+        (bool(unbounded[0]), bool(unbounded[1])),
     )
 
 
@@ -137,7 +154,7 @@ def _tail(curve: FittedCurve, edge: float, bits: int) -> list[_Words]:
     """Both halves of the octave of `edge`, of which one continues f: a multiple of x, or the constant."""
     y = float(curve(np.array([edge]))[0])
     if not np.isfinite(y):
-        raise ValueError(f"{curve.name}({edge:g}) is {y}; a finite number is needed")
+        raise ValueError(f"{curve.name}({edge:g}) is {y}; a number is needed")
     slope = y / abs(edge)
     if follows := _LEAST_SLOPE < abs(slope) < 1 / _LEAST_SLOPE:
         coefficients = slope * np.array([[1.0, 0.5, 0.0], [1.5, 0.5, 0.0]])
@@ -180,7 +197,8 @@ def _keeps(
     scale = words.scale[:, None] + 1 - bits + (exponent if words.follows else 0)
     values = np.ldexp(words.values(_grid(), _T_BITS).astype(np.float64), scale.astype(np.int32))
     results = np.where(words.negative[:, None], -values, values)
-    return bool((np.abs(results - y) <= curve.allows(x, y, least)).all())
+    beyond = (np.minimum(np.abs(results), np.abs(y)) > _INFINITE) & ((results > 0) == (y > 0))
+    return bool((beyond | (np.abs(results - y) <= curve.allows(x, y, least))).all())
 
 
 def _both(curve: FittedCurve, exponent: int, tails: list[list[_Words]], bits: int) -> bool:
@@ -204,11 +222,12 @@ def _row(
     for tail in tails:
         if _keeps(curve, tail[half], sign, exponent, half, bits, _FLUSHED):
             return tail[half]
-    for places in range(_MOST_PLACES + 1):
-        y = curve(_points(sign, exponent, half, places, _NODES))
-        words = _words(y @ _TO_COEFFICIENTS, np.signbit(y[:, 1]), bits)
-        if _keeps(curve, words, sign, exponent, half, bits, 0.0):
-            return words
+    for least in (0.0, _NOTHING):
+        for places in range(_MOST_PLACES + 1):
+            y = curve(_points(sign, exponent, half, places, _NODES))
+            words = _words(y @ _TO_COEFFICIENTS, np.signbit(y[:, 1]), bits)
+            if _keeps(curve, words, sign, exponent, half, bits, least):
+                return words
     side = "-" if sign < 0 else ""
     raise ValueError(
         f"{curve.name} needs more than {1 << _MOST_PLACES} segments beside {side}{2.0**exponent:g}; "

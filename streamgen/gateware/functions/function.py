@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from numpy import ndarray
 
@@ -32,6 +33,7 @@ class Function:
 
     name: in operations, kernels and files. title: as texts spell it.
     reference: f of a float array, of the same shape and dtype; without overflow at any finite number.
+    symmetry: "odd" or "even", where a fit shall use it.
     own: the params of a unit of its own, for a `form`; without, segments are fitted to the reference.
     error: what the unit promises, and what the fit may use.
     gates: whether f(a)·b has a kernel of its own (SwiGLU, GeGLU); the others are two kernels.
@@ -44,6 +46,7 @@ class Function:
     reference: Callable[[ndarray], ndarray]
     error: ErrorBound
     own: Callable[..., UnitParams] | None = None
+    symmetry: Literal["", "odd", "even"] = ""
     gates: bool = False
     torch: tuple[str, ...]
     arguments: Mapping[str, object] = field(default_factory=dict)
@@ -53,5 +56,6 @@ class Function:
         """The params of its hardware in a format."""
         if self.own is not None:
             return self.own(form=form)
-        curve = FittedCurve(self.name, self.reference, self.error.relative, self.error.operand)
+        error = self.error
+        curve = FittedCurve(self.name, self.reference, error.relative, error.operand, self.symmetry)
         return PiecewiseParams(form=form, curve=curve)

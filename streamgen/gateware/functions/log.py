@@ -10,6 +10,8 @@
 """
 
 from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
 
 import numpy as np
 from amaranth import Cat, Const, Module, Mux, Value, unsigned
@@ -25,7 +27,6 @@ from streamgen.gateware.arith.unit import UnitParams
 from streamgen.gateware.functions.function import ErrorBound, Function
 
 _G_BITS = 20
-_WHOLE_BITS = 7  # of 128 · ln(2)
 
 
 def _g(fraction: ndarray) -> ndarray:
@@ -34,25 +35,30 @@ def _g(fraction: ndarray) -> ndarray:
     return np.where(u == 0, 1.0, np.log1p(u) / np.where(u == 0, 1.0, u))
 
 
-def _lines() -> Table:
-    """Lines that meet g at both of their ends; g falls on both sides of 1/2, where it jumps."""
+@cache
+def _lines(factor: float) -> Table:
+    """Lines that meet factor · g at both of their ends; g falls on both sides of 1/2, where it jumps."""
     left = np.arange(2**INDEX_BITS) / 2**INDEX_BITS
     right = left + 2.0**-INDEX_BITS
-    starts = np.rint(_g(left) * 2**_G_BITS).astype(np.int64)
+    starts = np.rint(factor * _g(left) * 2**_G_BITS).astype(np.int64)
     inside = np.where(right == 0.5, np.log1p(0.5) / 0.5, _g(right))
-    ends = np.rint(inside * 2**_G_BITS).astype(np.int64)
+    ends = np.rint(factor * inside * 2**_G_BITS).astype(np.int64)
     return Table(tuple(starts.tolist()), tuple((ends - starts).tolist()))
-
-
-_TABLE = _lines()
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogParams(UnitParams):
-    """log(x) in `form`."""
+    """log(x) in `form`, times `factor`, with `whole_bits` for factor · 128 · ln(2)."""
 
     form: Float
     latency = 11
+    factor: ClassVar[float] = 1.0
+    whole_bits: ClassVar[int] = 7
+
+    @property
+    def table(self) -> Table:
+        """The lines of factor · g."""
+        return _lines(self.factor)
 
     @property
     def unit_bits(self) -> int:
@@ -62,13 +68,13 @@ class LogParams(UnitParams):
     @property
     def ln_2(self) -> int:
         """In units of the sum."""
-        return round(float(np.log(2)) * 2.0**self.unit_bits)
+        return round(self.factor * float(np.log(2)) * 2.0**self.unit_bits)
 
     @property
     def resources(self) -> Resources:
         """What synthesis uses, within a fifth, in formats of 16 to 32 bits."""
         p, words = self.form.precision, 1 << self.form.exponent_bits
-        bits = self.unit_bits + _WHOLE_BITS + 1
+        bits = self.unit_bits + self.whole_bits + 1
         in_luts = words < 256 or bits > 36  # else half a block RAM holds E · ln(2)
         return Resources(
             lut=27 * p + 170 + in_luts * words * bits / 64,
@@ -85,7 +91,7 @@ class LogParams(UnitParams):
         upper = fraction >> (form.fraction_bits - 1)
         u = np.where(upper, fraction - (1 << form.fraction_bits), 2 * fraction)
         places = TABLE_BITS - form.fraction_bits
-        g = _TABLE.golden(fraction << places if places >= 0 else fraction >> -places)
+        g = self.table.golden(fraction << places if places >= 0 else fraction >> -places)
         total = u * g + (exponent + form.fraction_bits + upper) * self.ln_2
         rounded, raised = round_magnitude(np.abs(total).astype(np.uint64), form.precision)
         result = form.compose(total < 0, rounded, raised - self.unit_bits)
@@ -107,11 +113,11 @@ class LogParams(UnitParams):
         )
         special = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
         whole = self._whole(m, s.exponent)
-        s = _TABLE.stages(m, pipe, "lines", s.at, u=s.u, whole=whole, **special)
+        s = self.table.stages(m, pipe, "lines", s.at, u=s.u, whole=whole, **special)
         special = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
         s = pipe.stage(product=s.u.as_signed() * s.value, whole=s.whole, **special)
         special = {"zero": s.zero, "infinite": s.infinite, "nan": s.nan}
-        width = self.unit_bits + _WHOLE_BITS
+        width = self.unit_bits + self.whole_bits
         s = pipe.stage(total=(s.product + s.whole)[: width + 1].as_signed(), **special)
 
         s = pipe.stage(
@@ -125,7 +131,7 @@ class LogParams(UnitParams):
         s = pipe.stage(value=coarse, shift=shift_16, **flags(s))
         middle, shift_4 = normalise_step(pipe, s.value, 4)
         normal, shift_1 = normalise_step(pipe, middle, 1)
-        exponent = form.bias + _WHOLE_BITS - 1 - Cat(shift_1, shift_4, s.shift)
+        exponent = form.bias + self.whole_bits - 1 - Cat(shift_1, shift_4, s.shift)
         s = pipe.stage(normal=normal, exponent=exponent, **flags(s))
         return round_stages(
             pipe,
@@ -137,7 +143,7 @@ class LogParams(UnitParams):
 
     def _whole(self, m: Module, exponent: Value) -> Value:
         """E · ln(2) by table, of the biased E."""
-        bits = self.unit_bits + _WHOLE_BITS + 1
+        bits = self.unit_bits + self.whole_bits + 1
         words = [(e - self.form.bias) * self.ln_2 % (1 << bits) for e in range(1 << self.form.exponent_bits)]
         memory = Memory(shape=unsigned(bits), depth=len(words), init=words, attrs=table_style(len(words)))
         m.submodules.whole = memory

@@ -58,10 +58,10 @@ class Operand:
 def _apply(draft: Draft, node: Node, op: Operator) -> None:
     """Add an operation on one value."""
     order, columns = draft.form(node, node.args[0], draft.elements.spread)
-    _compute(draft, node, op, order, Operand(columns))
+    compute(draft, node, op, order, Operand(columns))
 
 
-def _compute(draft: Draft, node: Node, op: Operator, order: torch.Tensor, *operands: Operand) -> None:
+def compute(draft: Draft, node: Node, op: Operator, order: torch.Tensor, *operands: Operand) -> None:
     """Add an operation, in pieces where an operand is joined from several values."""
     results = []
     for piece in draft.pieces(*(o.features for o in operands if isinstance(o.features, torch.Tensor))):
@@ -90,6 +90,8 @@ def _unary(draft: Draft, node: Node) -> None:
     function = function_of(node)
     if x in draft.partial and function == "tanh":
         return draft.half(node, draft.partial[x].tanh())
+    if x in draft.partial and function in ("sqrt", "rsqrt"):
+        return draft.half(node, draft.partial[x].root(inverse=function == "rsqrt"))
     _apply(draft, node, Unary(function))
 
 
@@ -135,20 +137,20 @@ def _binary(draft: Draft, node: Node) -> None:
     if (factor := _factor(draft, target, a, b)) is not None:
         return _scaled(draft, node, a if draft.knows(a) else b, factor)
     lead = a if draft.knows(a) else b
-    contents = draft.form(node, lead, lambda c: _broadcast(c, node))
+    contents = draft.form(node, lead, lambda c: broadcast(c, node))
     order, columns = draft.form(node, lead, lambda c: draft.elements.spread(contents))
 
     def operand(value: Any, change: Change | None = None, factor: float = 1.0) -> Operand:
         if value is lead:
             return Operand(columns, factor=factor)
-        return _operand(draft, node, value, order, change, factor)
+        return operand_of(draft, node, value, order, change, factor)
 
     if target in QUOTIENTS and draft.knows(b):
-        if _is_softsign(draft, a, b):
-            return _compute(draft, node, Unary("softsign"), order, Operand(columns))
-        raise Unsupported("it divides by a value that is computed at run time")
+        if is_softsign(draft, a, b):
+            return compute(draft, node, Unary("softsign"), order, Operand(columns))
+        raise AssertionError("quotients of two values are expressions (`pointwise`)")
     if target in SUMS and alpha == 1 and _is_tanhshrink(draft, node, a, b):
-        return _compute(draft, node, Unary("tanhshrink"), order, Operand(columns))
+        return compute(draft, node, Unary("tanhshrink"), order, Operand(columns))
     factor = SUMS.get(target, 1) * alpha
     if target in QUOTIENTS:
         operands = operand(a), operand(b, _inverse)
@@ -156,10 +158,10 @@ def _binary(draft: Draft, node: Node) -> None:
         operands = operand(a), operand(b, factor=float(factor))
     else:
         operands = operand(a), operand(b, lambda c: c * np.float32(factor))
-    _compute(draft, node, Binary("add" if target in SUMS else "mul"), order, *operands)
+    compute(draft, node, Binary("add" if target in SUMS else "mul"), order, *operands)
 
 
-def _is_softsign(draft: Draft, a: Any, b: Any) -> bool:
+def is_softsign(draft: Draft, a: Any, b: Any) -> bool:
     """Whether a / b is x / (|x| + 1), as torch spells softsign."""
     source = _called(b, aten.add.Tensor)
     if source is None or source.kwargs or 1 not in source.args or not draft.knows(a):
@@ -200,18 +202,19 @@ def _product_of(draft: Draft, node: Node, a: Any, b: Any) -> None:
     """Add a · b of two values; remember squares, because norms begin with them."""
     if a in draft.partial and a is b:
         return draft.half(node, draft.partial[a].square())
-    order, columns = draft.form(node, a, lambda c: draft.elements.spread(_broadcast(c, node)))
-    _compute(draft, node, Binary("mul"), order, Operand(columns), _operand(draft, node, b, order))
+    order, columns = draft.form(node, a, lambda c: draft.elements.spread(broadcast(c, node)))
+    compute(draft, node, Binary("mul"), order, Operand(columns), operand_of(draft, node, b, order))
     if torch.equal(draft.contents[a], draft.contents[b]):
         draft.squares[node] = draft.contents[a]
 
 
-def _broadcast(contents: torch.Tensor, node: Node) -> torch.Tensor:
+def broadcast(contents: torch.Tensor, node: Node) -> torch.Tensor:
+    """Contents in the shape of a call's result."""
     extents = shape(node)
     return contents.broadcast_to(extents)
 
 
-def _operand(
+def operand_of(
     draft: Draft,
     node: Node,
     value: Any,
@@ -221,7 +224,7 @@ def _operand(
 ) -> Operand:
     """The other operand in the given order; scalars and parameters become constants, changed by `change`."""
     if draft.knows(value):
-        read = draft.form(node, value, lambda c: _columns(draft, _broadcast(c, node), order))
+        read = draft.form(node, value, lambda c: _columns(draft, broadcast(c, node), order))
         return Operand(read, factor=factor)
     if isinstance(value, Node):
         array = draft.constants.array(node, value)

@@ -3,6 +3,7 @@
     norm(x) · w + b                  a norm with that weight and bias
     (x @ W + b) · s + t              a Linear with other weights, as of a batch norm behind it
     c · tanh(1 / c · x)              soft_cap
+    an expression, and what is computed element by element before or behind it: one expression
     function(a) · b                  one gated product, in language models
 
 An operation is only combined if nothing else reads its result. Operations without effect are left out.
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from streamgen.model.frontend.joined_expressions import joined
 from streamgen.model.graph.logical import Operation
 from streamgen.model.operations import Binary, Constant, Linear, Norm, Scalar, Unary
 
@@ -32,7 +34,7 @@ def fused(
         for operation in operations:
             known[operation.name] = rule(operation, known, readers) or operation
         operations = list(known.values())
-    return alive(operations, outputs)
+    return joined(alive(operations, outputs), outputs)
 
 
 def alive(operations: Sequence[Operation], outputs: Sequence[str]) -> tuple[Operation, ...]:

@@ -22,6 +22,7 @@ from streamgen.model.frontend import (
     linears,
     lookups,
     norms,
+    pointwise,
     reductions,
     rotary,
     self_attention,
@@ -45,6 +46,7 @@ CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **norms.CALLS,
     **rotary.CALLS,
     **self_attention.CALLS,
+    **pointwise.CALLS,
     **index_moves.CALLS,
     **reductions.CALLS,
 }
@@ -86,10 +88,10 @@ FAKE_QUANTISED = (
 )
 WIDE = {torch.int32, torch.int64}  # types of integers that hold all ids
 JOINING = {aten.cat.default, aten.hstack.default}
-MASKED = {aten.where.self: 0, aten.where.ScalarOther: 0, aten.masked_fill.Scalar: 1}  # argument of the mask
 SUPPORTED = (
     f"Linear and x @ W; embeddings of ids; {TITLES}; +, - and * of two tensors of one shape, or of one "
-    "with a scalar or a parameter of shape [features], / by these; negation, squares and absolute values; "
+    "with a scalar or a parameter of shape [features]; quotients, powers, comparisons, logical operations, "
+    "where and masked_fill, rounding, remainders and other pointwise calls of these; "
     "clamps, LeakyReLU, PReLU, GLU and other activations of torch.nn; LayerNorm, RMSNorm, softmax and "
     "log-softmax of the last dimension; GroupNorm, and BatchNorm in eval mode, of [tokens, channels]; "
     "attention over the tokens given, with or without a constant mask; sum, mean, max, min, var, prod, norms "
@@ -285,12 +287,10 @@ class Importer:
                     self._note(getattr(reason, "node", node), str(reason))
 
     def _wrong_behind(self, node: Node) -> str | None:
-        """The problem with the constants that a call reads, or with its mask; None if there is none."""
+        """The problem with the constants that a call reads; None if there is none."""
         tensors = self.draft.constants.tensors
         tables = self.draft.tables
         constants = [tensors[n] for n in node.all_input_nodes if n in tensors and n not in tables]
-        if node.target in MASKED and node.args[MASKED[node.target]] not in tensors:
-            return self_attention.MASK
         if node.target in JOINING and any(constant.numel() for constant in constants):
             return index_moves.CONSTANT_PART
         if node.target in arithmetic.OF_TWO:
@@ -315,9 +315,14 @@ class Importer:
         source: Any = node.args[0]
         value, given = node.meta["val"], node.all_input_nodes[0].meta["val"]
         tensors = isinstance(value, torch.Tensor) and isinstance(given, torch.Tensor)
-        if tensors and value.is_floating_point() != given.is_floating_point():
+        if tensors and given.is_floating_point() and value.dtype == torch.bool:
+            return pointwise.as_truth(draft, node)
+        truth = tensors and given.dtype == torch.bool
+        if tensors and value.is_floating_point() != given.is_floating_point() and not truth:
             kind = "floats" if given.is_floating_point() else "integers"
             raise Unsupported(f"it casts {kind} to {value.dtype}")
+        if truth and is_ids(value) and value.dtype != torch.bool:
+            raise Unsupported(f"it casts truth values to {value.dtype}; floats can be compiled")
         if tensors and is_ids(value) and value.dtype != given.dtype and value.dtype not in WIDE:
             raise Unsupported(f"it casts ids to {value.dtype}, which does not hold all of them")
         if target in RENAMES:

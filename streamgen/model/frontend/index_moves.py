@@ -6,14 +6,13 @@ A place that takes a number stays in the row of the element that was there, or t
 element says which row it is in, all elements must be of one row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.self_attention import CALLS as OF_SCORES
 from streamgen.model.frontend.self_attention import MASK
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
 
@@ -182,10 +181,8 @@ def _pad(draft: Draft, node: Node) -> None:
     draft.keep(node, _filled(draft, contents, fills, float(value)) if fills.any() else contents)
 
 
-def _masked(draft: Draft, node: Node) -> None:
+def masked(draft: Draft, node: Node) -> None:
     """masked_fill(x, mask, number), where(mask, a, b): the mask is constant."""
-    if any(n in draft.partial for n in node.all_input_nodes):
-        return OF_SCORES[node.target](draft, node)
     extents = shape(node)
     if node.target in WHERES:
         mask, a, b = node.args[:3]
@@ -210,18 +207,10 @@ def _masked(draft: Draft, node: Node) -> None:
     draft.keep(node, torch.where(chosen, side(a, b, chosen), side(b, a, ~chosen)))
 
 
-WHERES: Sequence[Any] = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
-MASKED: Sequence[Any] = (
-    *WHERES,
-    aten.masked_fill.Scalar,
-    aten.masked_fill.Tensor,
-    aten.masked_fill_.Scalar,
-    aten.masked_fill_.Tensor,
-)
+WHERES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **dict.fromkeys(PLAIN, _plain),
     **dict.fromkeys(FILLED, _with_zeros),
     **dict.fromkeys([aten.tril.default, aten.triu.default], _triangle),
     **dict.fromkeys([aten.constant_pad_nd.default, aten.pad.default], _pad),
-    **dict.fromkeys(MASKED, _masked),
 }

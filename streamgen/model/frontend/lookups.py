@@ -7,6 +7,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.moves import MOVES, RENAMES
 from streamgen.model.frontend.trace import Unsupported, aten, is_ids, shape
 from streamgen.model.operations import Embedding
 
@@ -77,9 +78,19 @@ def _written(draft: Draft, node: Node) -> None:
 
 def require_lookup(draft: Draft, node: Node) -> None:
     """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
-    values = (source.meta.get("val") for source in node.all_input_nodes if draft.knows(source))
+    known = [source for source in node.all_input_nodes if draft.knows(source)]
+    values = (source.meta.get("val") for source in known if not _is_truth(source))
     if node.target not in OF_IDS and any(map(is_ids, values)):
         raise Unsupported("ids can be looked up in an embedding, and nothing else")
+
+
+def _is_truth(source: Node) -> bool:
+    """Whether it is truth values that the module computes."""
+    if getattr(source.meta.get("val"), "dtype", None) != torch.bool:
+        return False
+    while source.op == "call_function" and source.target in MOVES | RENAMES:
+        source = source.all_input_nodes[0]
+    return source.op == "call_function"
 
 
 def _nodes(arguments: Any) -> list[Node]:

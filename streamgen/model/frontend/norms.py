@@ -211,19 +211,10 @@ def _variance(draft: Draft, node: Node) -> None:
     draft.half(node, Spread("layer", draft.form(node, x, lambda c: c)))
 
 
-def _root(draft: Draft, node: Node) -> None:
-    x: Any = node.args[0]
-    if x not in draft.partial:
-        raise Unsupported(WRITTEN_OUT)
-    inverse = node.target == aten.rsqrt.default
-    draft.half(node, draft.partial[x].root(inverse=inverse))
-
-
 CALLS = {
     aten.group_norm.default: _group_norm,
     aten.layer_norm.default: _layer_norm,
     aten.rms_norm.default: _rms_norm,
     aten.mean.dim: _mean,
     **dict.fromkeys([aten.var.correction, aten.var.dim], _variance),
-    **dict.fromkeys([aten.rsqrt.default, aten.sqrt.default], _root),
 }

@@ -208,12 +208,6 @@ def _half_first(reduce: Callable[[Draft, Node], None], draft: Draft, node: Node)
             raise (reason if reason.args and node.args[0] in draft.partial else other) from None
 
 
-def _root_of(draft: Draft, node: Node) -> None:
-    contents = _read(draft, node, node.args[0])
-    name = "rsqrt" if node.target == aten.rsqrt.default else "sqrt"
-    draft.keep(node, OnContents(draft, node).function(name, contents))
-
-
 def _integers(draft: Draft, node: Node) -> None:
     raise Unsupported(INTEGERS)
 
@@ -260,7 +254,6 @@ CALLS: dict[Any, Callable[[Draft, Node], None]] = {
         [aten.matmul.default, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default], _product
     ),
     **dict.fromkeys([aten.outer.default, aten.ger.default], _outer),
-    **dict.fromkeys([aten.sqrt.default, aten.rsqrt.default], partial(_half_first, _root_of)),
     **dict.fromkeys([aten.argmax.default, aten.argmin.default], _integers),
     **dict.fromkeys(
         [aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims],

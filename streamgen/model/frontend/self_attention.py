@@ -269,7 +269,7 @@ def _softmax(draft: Draft, node: Node) -> None:
     draft.lines(node, draft.add(node, node.name, op, draft.value(node, columns)), rows, len(columns))
 
 
-def _filled(draft: Draft, node: Node) -> None:
+def filled(draft: Draft, node: Node) -> None:
     """masked_fill(scores, mask, fill), or where(mask, scores, fill)."""
     wheres = node.target in (aten.where.self, aten.where.ScalarOther)
     mask, scores, fill = (*node.args[:3],) if wheres else (node.args[1], node.args[0], node.args[2])
@@ -285,15 +285,4 @@ def _filled(draft: Draft, node: Node) -> None:
 CALLS = {
     aten.scaled_dot_product_attention.default: _scaled_dot_product,
     **dict.fromkeys([aten.softmax.int, aten.log_softmax.int], _softmax),
-    **dict.fromkeys(
-        [
-            aten.masked_fill.Scalar,
-            aten.masked_fill.Tensor,
-            aten.masked_fill_.Scalar,
-            aten.masked_fill_.Tensor,
-            aten.where.self,
-            aten.where.ScalarOther,
-        ],
-        _filled,
-    ),
 }

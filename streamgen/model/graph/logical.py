@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from streamgen.base.errors import GraphError
 from streamgen.model.graph.run import Run
 from streamgen.numbers.quantisation import IntegerWeight, Numbers
 from streamgen.numbers.stored import StoredArray
+
+if TYPE_CHECKING:
+    from streamgen.gateware.pointwise import Formula
 
 Rows = Literal["tokens", "positions", "one", "every"]
 Padding = Literal["none", "alike", "own"]
@@ -141,9 +144,9 @@ class Operator(ABC):
     padding: Padding = "none"
 
     @property
-    def elementwise(self) -> str | None:
-        """The unit of `kernels.elementwise` that computes each element, if an element of the result depends
-        only on the same element of each input."""
+    def elementwise(self) -> str | Formula | None:
+        """The unit of `kernels.elementwise`, or the expression, that computes each element, if an element of
+        the result depends only on the same element of each input."""
         return None
 
     @property

@@ -3,9 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
+from typing import TYPE_CHECKING
 
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.numbers.weights import WeightFormat
+
+if TYPE_CHECKING:
+    from streamgen.gateware.pointwise import Formula
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +35,13 @@ class LinearShape:
 @dataclass(frozen=True, kw_only=True)
 class VectorShape:
     """An elementwise operation. operands: values, without constants; the result has the order of the first.
-    function: applied to each element."""
+    function: applied to each element, by the name of its unit or as an expression."""
 
     name: str
     features: int
     level: int
     operands: tuple[str, ...]
-    function: str
+    function: "str | Formula"
     path: str = ""
 
 

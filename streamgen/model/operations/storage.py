@@ -17,6 +17,7 @@ import numpy as np
 from streamgen.artifact.packed import RECORDS, PackedFloats, PackedTable, PackedWeight, WeightFiles
 from streamgen.base.errors import CheckpointError, GraphError
 from streamgen.base.files import parsed, read_arrays, read_file
+from streamgen.gateware.pointwise import Formula
 from streamgen.model import operations
 from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
 from streamgen.model.graph.storage import class_name, trusted_class
@@ -28,7 +29,7 @@ _CLASSES = {
     kind.__name__: kind
     for kind in (
         *(kind for kind in _OPERATORS if isinstance(kind, type) and issubclass(kind, Operator)),
-        *(GroupGrid, LogicalGraph, Operation, QuantisedWeight, Repeat, Input),
+        *(Formula, GroupGrid, LogicalGraph, Operation, QuantisedWeight, Repeat, Input),
         *RECORDS,
     )
 }

@@ -210,7 +210,7 @@ def test_functions_are_near_torch(name: str) -> None:
     np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
     assert np.isposinf(found[exact >= 2.0**128]).all()
     inside = np.abs(exact) < 2.0**128 * (1 - 2.0**-16)
-    assert inside.sum() > 1500
+    assert inside.sum() > 500
     error = np.abs(found[inside] - exact[inside])
     assert (error <= FUNCTIONS[name].error.of(F24, a[inside], exact[inside]) + LEAST).all()
 

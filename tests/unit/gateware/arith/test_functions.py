@@ -1,4 +1,4 @@
-"""Functions of one variable, those of the table and exp, exp2, 1/x, 1/sqrt(x), erf: bounds, RTL == golden.
+"""Functions of one variable: bounds, RTL == golden.
 
 The slow tests go over every value of float16 and over samples of wider formats, the campaign over every value
 of the formats of up to 24 bits.
@@ -21,6 +21,7 @@ from streamgen.gateware.arith import (
     FLOAT32,
     ExpParams,
     Float,
+    NetworkParams,
     ReciprocalParams,
     SaturatingParams,
 )
@@ -29,55 +30,37 @@ from tests.shared.campaigns import sampled
 from tests.shared.spellings import torch_values
 from tests.unit.gateware.arith.arith_unit import LIMITS, assert_same_bits, random_bits, run_unit, special_bits
 
-LINES = ErrorBound(
-    relative=2.0**-16,
-    reason="h²/8·2 at the left end, half of it after the entries are lowered, all of it in the first line, "
-    "whose left end is exact",
-)
-ROOT_LINES = ErrorBound(relative=0.5 * 2.0**-16, reason="h²/8·3/4, twice in the first line: 0.4·2^-16")
-POWER = ErrorBound(
-    relative=0.95 * 2.0**-16,
-    reason="in units of 2^-16: lines 0.25, entries 0.06, half a unit of 2^g cut 0.5; t cut, log2(e): 0.1",
-)
-ERF = ErrorBound(
-    relative=1.3 * 2.0**-16,
-    reason="in units of 2^-16: lines h²/16·f''/f with h = 2^-6 at x = 1, 0.99; entries and cut, 0.3",
-)
 # Params of the unit of a format, the function in float64, the bound.
 Case = tuple[Callable[[Float], Any], Callable[[np.ndarray], np.ndarray], ErrorBound]
 CASES: dict[str, Case] = {
-    "exp2": (lambda form: ExpParams(form=form, base_two=True), np.exp2, POWER),
-    "reciprocal": (lambda form: ReciprocalParams(form=form), lambda x: 1 / x, LINES),
-    "root": (lambda form: ReciprocalParams(form=form, root=True), lambda x: 1 / np.sqrt(x), ROOT_LINES),
-    "erf": (
-        lambda form: SaturatingParams(form=form, function="erf"),
-        np.vectorize(math.erf, otypes=[np.float64]),
-        ERF,
-    ),
     **{name: (f.unit, f.reference, f.error) for name, f in FUNCTIONS.items()},
 }
-MONOTONE = ("exp", "exp2", "reciprocal", "root", "tanh", "erf", "sigmoid", "relu")
+MONOTONE = ("exp", "exp2", "reciprocal", "rsqrt", "tanh", "erf", "sigmoid", "relu")
 NARROW = [F24, FLOAT16, BFLOAT16]
 
 
 def check_bound(name: str, form: Float, x: np.ndarray) -> np.ndarray:
-    """Golden within its bound; returns it. Its part of the result is at most 2^-14 for f24 and wider formats.
+    """Golden within its bound; returns it. Its part of the result is at most 2^-14 for f24 and wider formats,
+    2^-13 for several units one after another.
 
     Results below the least normal number are zero or that number, above the greatest it or infinite.
     """
     make, function, error = CASES[name]
-    assert error.relative + 2.0**-form.precision < 2.0**-14 or form.precision < 16
+    several = isinstance(make(form), NetworkParams)  # units, whose roundings add up
+    assert error.relative + 2.0**-form.precision < 2.0 ** (-13 if several else -14) or form.precision < 16
     with np.errstate(all="ignore"):
         y, golden = function(x), make(form).golden(x)
         bound = error.of(form, x, y)
         least, greatest = 2.0 ** (1 - form.bias), (2 - 2.0**-form.fraction_bits) * 2.0**form.bias
         finite, difference = np.isfinite(x), np.abs(golden - y)
         beneath, above = finite & (np.abs(y) - bound < least), finite & (np.abs(y) > greatest)
-        inside = finite & ~beneath & ~above & ~np.isnan(y)
+        overflown = np.isinf(golden) & (np.abs(y) + bound > greatest)  # the rounded one is, and near
+        inside = finite & ~beneath & ~above & ~np.isnan(y) & ~overflown
         share = np.where(inside, difference / bound, 0.0)
         signed = (beneath | above) & (np.abs(y) > error.operand * np.abs(x))
     assert (difference[beneath] <= bound[beneath] + least).all()
-    assert (np.abs(golden[above]) >= greatest).all()
+    with np.errstate(over="ignore"):
+        assert (np.abs(golden[above]) >= greatest - 2 * error.relative * greatest).all()
     assert (np.signbit(golden) == np.signbit(y))[signed].all()
     worst = int(np.argmax(share))
     assert share[worst] < 1, f"{name}({x[worst]!r}): {share[worst]:.3f} of its bound"
@@ -121,7 +104,7 @@ def test_special_values() -> None:
         "exp": [1, 1, inf, 0, nan],
         "exp2": [1, 1, inf, 0, nan],
         "reciprocal": [inf, -inf, 0, -0.0, nan],
-        "root": [inf, -inf, 0, nan, nan],
+        "rsqrt": [inf, -inf, 0, nan, nan],
         "erf": [0, -0.0, 1, -1, nan],
     }.items():
         for form in (Float(3, 2), F24, FLOAT32):
@@ -141,7 +124,10 @@ def test_special_values_are_those_of_torch(name: str, form: Float) -> None:
     """Zeros, infinities, NaN, rounded to the format; relu(-0) is +0 and logsigmoid(inf) -0 only here."""
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan])
     expected = form.round(torch_values(FUNCTIONS[name], x))
-    same_values(FUNCTIONS[name].unit(form).golden(x), expected, zeros=name not in ("relu", "logsigmoid"))
+    found = FUNCTIONS[name].unit(form).golden(x)
+    near = np.isfinite(expected) & np.isfinite(found) & (expected != 0)  # such as an angle at infinity
+    near[near] = np.abs(found[near] / expected[near] - 1) <= FUNCTIONS[name].error.relative
+    same_values(np.where(near, expected, found), expected, zeros=name not in ("relu", "logsigmoid"))
 
 
 @pytest.mark.parametrize("form", [Float(3, 2), F24, FLOAT32])
@@ -194,7 +180,7 @@ def test_every_value(name: str, form: Float) -> None:
     below, above = every[1 << (form.bits - 1) :][finite][::-1], every[finite]
     for golden in (below, above):
         known = golden[~np.isnan(golden)]
-        falls = name in ("reciprocal", "root")
+        falls = name in ("reciprocal", "rsqrt")
         assert (np.less_equal if falls else np.greater_equal)(known[1:], known[:-1]).all()
     if name in ("exp", "exp2", "sigmoid"):
         assert below[-1] <= every[0] <= above[0]

@@ -116,8 +116,8 @@ def _weights(N: int, K: int) -> Linear:
             "layers[1].down: a Linear of weight [96, 96] takes 96 features; it is given 160",
         ),
         (
-            lambda p: _block(p, function="sin"),
-            f"layers[1]: there is no unary function 'sin'; {', '.join(FUNCTIONS)}",
+            lambda p: _block(p, function="cube"),
+            f"layers[1]: there is no unary function 'cube'; {', '.join(FUNCTIONS)}",
         ),
     ],
 )

@@ -110,15 +110,14 @@ REFUSED: list[tuple[Callable[[torch.Tensor], torch.Tensor], str]] = [
     (lambda x: functional.softplus(x, -1, 20), "its beta is -1.0; a number above 0 is needed"),
     (lambda x: functional.celu(x, -1.0), "its alpha is -1.0; a number above 0 is needed"),
     (lambda x: x.clamp(min=float("nan")), "its min is nan; a finite number is needed"),
-    (lambda x: x.clamp(max=x), "its max is a tensor; one number is needed"),
-    (lambda x: torch.maximum(x, 2 * x), "it compares two tensors; the second one must be a number"),
+    (lambda x: torch.maximum(x, x[:, :1]), "it broadcasts"),
     (lambda x: functional.rrelu(x, training=True), "it is in training mode; call module.eval() first"),
     (lambda x: functional.prelu(x.T, torch.arange(3.0)).T, "channels must be features of one token"),
     (
         lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127),
         "it rounds as in quantisation-aware training; give the module with its float layers",
     ),
-    (lambda x: x / (x.abs() + 2), "it divides by a value that is computed at run time"),
+    (lambda x: x.abs() ** x, "its power is computed at run time; only a number can be compiled"),
 ]
 
 

@@ -131,7 +131,7 @@ class Vision(nn.Module):
         patches = self.patches(x).flatten(2).transpose(1, 2)
         tokens = torch.cat([self.token, patches], 1)
         tokens = tokens + self.positions
-        return torch.where(tokens > 0, tokens, -tokens)
+        return torch.lgamma(tokens)
 
 
 def test_operations_behind_the_first_that_is_refused() -> None:
@@ -149,7 +149,5 @@ def test_operations_behind_the_first_that_is_refused() -> None:
         "that is computed at run time",
         f"the module (Vision), {line('tokens + self')}: aten.add.Tensor: a constant of shape [1, 17, 16] "
         "differs from token to token",
-        f"the module (Vision), {line('torch.where(')}: aten.gt.Scalar",
-        f"the module (Vision), {line('torch.where(')}: aten.where.self: only scores of an attention can be "
-        "masked, with a constant",
+        f"the module (Vision), {line('torch.lgamma(')}: aten.lgamma.default",
     ]
