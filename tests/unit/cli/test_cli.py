@@ -30,8 +30,8 @@ def tiny():
     torch.manual_seed(1)
     return torch.nn.Linear(40, 5, bias=False), torch.zeros(1, 40)
 
-def padded():
-    return torch.nn.CircularPad1d(1), torch.zeros(1, 40)
+def pooled():
+    return torch.nn.MaxPool1d(2), torch.zeros(1, 40)
 
 def nothing():
     return None
@@ -210,7 +210,7 @@ def test_probe_and_waves(call: Call, folder: Path) -> None:
         ("report models:f", 2, "models has no function or module 'f'"),
         ("report models:number", 2, "models has no function or module 'number'"),
         ("report models:nothing", 2, "model is NoneType; a torch.nn.Module, a LogicalGraph, or the path of"),
-        ("report models:padded", 1, "1 operation is not supported:"),
+        ("report models:pooled", 1, "1 operation is not supported:"),
         ("report {folder} --channels 2", 2, "{folder} is already compiled; --channels cannot change it"),
         ("report .", 2, "the folder . has neither a written accelerator nor a checkpoint with config.json"),
         ("report models:tiny --channels 99", 2, "streamgen: --channels is 99; it must be None or 1 to 32"),
@@ -412,13 +412,13 @@ def test_examples_are_command_lines(line: str, tmp_path: Path, monkeypatch: pyte
 
 def test_all_that_is_wrong_with_a_model(call: Call) -> None:
     """With --verbose at any place, each refused call is named with its source line."""
-    short = call("report", "models:padded")[2]
-    for arguments in (("--verbose", "report", "models:padded"), ("report", "models:padded", "--verbose")):
+    short = call("report", "models:pooled")[2]
+    for arguments in (("--verbose", "report", "models:pooled"), ("report", "models:pooled", "--verbose")):
         code, out, err = call(*arguments)
         assert (code, out) == (1, "")
         first, operation = err.splitlines()[-2:]
-        assert first == "streamgen: 1 operation is not supported: pad" and first in short
+        assert first == "streamgen: 1 operation is not supported: max_pool1d" and first in short
         assert re.fullmatch(
-            r"  the module \(CircularPad1d\), .*padding\.py:\d+: aten\.pad\.default", operation
+            r"  the module \(MaxPool1d\), .*pooling\.py:\d+: aten\.max_pool1d\.default", operation
         )
-        assert "Supported: " in short and "padding.py" not in short
+        assert "Supported: " in short and "pooling.py" not in short

@@ -16,6 +16,7 @@ from tests.shared.decoders import stepper
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import transformers
+    from transformers.activations import ACT2FN
 
 HIDDEN, FEATURES, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 64, 96, 4, 2, 16, 48
 BOUND = 5e-6  # of the largest logit: float32 norms and angles inside a float64 transformers model leave 2e-7
@@ -43,6 +44,15 @@ def stored(array: np.ndarray, kind: Kind, seed: int) -> np.ndarray:
     else:  # the factor of scales comes last
         data[..., -2:] = rng.uniform(1e-5, 5e-5, (*data.shape[:2], 1)).astype(np.float16).view(np.uint8)
     return data.reshape(len(array), -1)
+
+
+class _LogGamma(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.lgamma(x)
+
+
+ACT2FN["lgamma"] = _LogGamma
+"""A function that nothing here computes, as the value of `hidden_act`."""
 
 
 def llama(kind: str = "Llama", **changes: Any) -> Any:

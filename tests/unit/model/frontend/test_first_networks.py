@@ -110,7 +110,6 @@ REFUSED: list[tuple[Callable[[torch.Tensor], torch.Tensor], str]] = [
     (lambda x: functional.softplus(x, -1, 20), "its beta is -1.0; a number above 0 is needed"),
     (lambda x: functional.celu(x, -1.0), "its alpha is -1.0; a number above 0 is needed"),
     (lambda x: x.clamp(min=float("nan")), "its min is nan; a finite number is needed"),
-    (lambda x: torch.maximum(x, x[:, :1]), "it broadcasts"),
     (lambda x: functional.rrelu(x, training=True), "it is in training mode; call module.eval() first"),
     (lambda x: functional.prelu(x.T, torch.arange(3.0)).T, "channels must be features of one token"),
     (

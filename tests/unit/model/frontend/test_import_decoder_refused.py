@@ -84,7 +84,7 @@ class Alien(Plain):
     """Operations of no decoder, each named, whatever else is wrong."""
 
     def feed_forward(self, block, x):
-        return block.down(torch.erf(block.gate(x)) * block.up(x))
+        return block.down(torch.lgamma(block.gate(x)) * block.up(x))
 
     def head(self, x):
         return functional.layer_norm(super().head(x), (37,)).sort()[0]
@@ -154,8 +154,8 @@ SDPA = "aten.scaled_dot_product_attention.default"
         (
             Alien,
             [
-                (FEED_FORWARD, "aten.erf.default"),
-                (FEED_FORWARD, "aten.erf.default"),
+                (FEED_FORWARD, "aten.lgamma.default"),
+                (FEED_FORWARD, "aten.lgamma.default"),
                 (HEAD, "aten.sort.default"),
             ],
         ),

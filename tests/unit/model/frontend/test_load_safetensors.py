@@ -68,6 +68,7 @@ YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
     "changes",
     [
         {"hidden_act": "relu2"},
+        {"hidden_act": "laplace"},
         {"hidden_act": "quick_gelu", "tie_word_embeddings": True},
         {"rope_parameters": YARN | {"attention_factor": 1.0}},
     ],
@@ -83,7 +84,7 @@ def test_what_is_not_known_here_is_read_by_transformers(changes: dict[str, Any],
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_act": "laplace"}, "aten.erf.default"),
+        ({"hidden_act": "lgamma"}, "aten.lgamma.default"),
         ({"rope_parameters": YARN}, "its cosine and sine at position 0 are "),
     ],
 )

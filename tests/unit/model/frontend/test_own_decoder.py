@@ -324,16 +324,27 @@ def test_weights_before_the_division_of_a_norm(norm: Callable[..., torch.Tensor]
     assert op.kind == "layer" and np.array_equal(op.weight, weight.numpy())
 
 
-@pytest.mark.parametrize(
-    "norm", [lambda x: x[..., :1] * x, lambda x: torch.arange(1.0 * x.shape[1])[:, None] * x]
-)
-def test_other_factors_in_a_norm_are_refused(norm: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def _scaled_norm(factor: Callable[[torch.Tensor], torch.Tensor]) -> Tiny:
+    """A norm with a factor before its division."""
+
     def ending(self: Tiny, x: torch.Tensor) -> torch.Tensor:
         centred = x - x.mean(-1, keepdim=True)
-        return self.head(norm(centred) / torch.sqrt(x.var(-1, keepdim=True, correction=0) + 1e-5))
+        scaled = factor(centred) * centred
+        return self.head(scaled / torch.sqrt(x.var(-1, keepdim=True, correction=0) + 1e-5))
 
+    return Tiny(ending=ending)
+
+
+def test_factors_by_position_in_a_norm_are_refused() -> None:
     with pytest.raises(UnsupportedOperationError, match="a mean over features must be part of a norm"):
-        _imported(Tiny(ending=ending))
+        _imported(_scaled_norm(lambda x: torch.arange(1.0 * x.shape[1])[:, None]))
+
+
+def test_a_norm_with_a_factor_by_token_is_computed_step_by_step() -> None:
+    """The import compares golden with torch."""
+    graph = _imported(_scaled_norm(lambda x: x[..., :1]))
+    last = [operation.op for _, operation in graph.walk()][-8:]
+    assert not any(isinstance(op, Norm) for op in last)
 
 
 def test_a_module_that_crops_its_ids() -> None:
