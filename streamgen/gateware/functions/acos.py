@@ -20,7 +20,12 @@ from streamgen.gateware.arith import (
 from streamgen.gateware.functions.composed import composed
 from streamgen.gateware.functions.function import ErrorBound, Function
 
-_TWICE_ATAN = FittedCurve("2 atan", lambda x: 2 * np.arctan(x), 2.0**-16, symmetry="odd")
+
+def _twice_atan(x: ndarray) -> ndarray:
+    return 2 * np.arctan(x)
+
+
+_TWICE_ATAN = FittedCurve("2 atan", _twice_atan, 2.0**-16, symmetry="odd")
 
 
 def acos_network(form: Float) -> UnitParams:

@@ -17,7 +17,12 @@ from streamgen.gateware.functions.composed import composed
 from streamgen.gateware.functions.function import ErrorBound, Function
 from streamgen.gateware.functions.log import LogParams
 
-_ABOVE = FittedCurve("log1p above -1/2", lambda x: np.log1p(np.maximum(x, -0.5)), 2.0**-16)
+
+def _above(x: ndarray) -> ndarray:
+    return np.log1p(np.maximum(x, -0.5))
+
+
+_ABOVE = FittedCurve("log1p above -1/2", _above, 2.0**-16)
 
 
 def log1p_network(form: Float) -> UnitParams:
