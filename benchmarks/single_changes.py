@@ -120,7 +120,7 @@ def source(name: str, place: str) -> Path:
 
 def conversation(made: Estimate) -> float:
     """Cycles of a prompt and an answer of 256 tokens each."""
-    first, middle, last = (run.cycles for run in made.passes)
+    first, middle, last = (run.cycles for run in made.steps)
     return made.first_tokens[TURN] + TURN * (first + 4 * middle + last) / 6
 
 

@@ -34,7 +34,7 @@ from streamgen.model.graph import Program
 from streamgen.platform.boards import Board
 from streamgen.platform.dma import LoadParams
 
-FIFO = 4  # tokens of a FIFO before it is sized; those of published models take a tenth fewer LUTs once sized
+FIFO = 4  # tokens of a FIFO before it is sized; LUT RAM takes as much up to a depth of 32
 SPARE = 0.02  # share of an SLR and of its wires that promises leave for sized FIFOs and whole blocks
 SPARE_BRAM = 0.04  # the same of block RAM, of which single blocks take up to a twentieth of an SLR
 
