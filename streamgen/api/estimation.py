@@ -43,7 +43,7 @@ from streamgen.observe.report import GroupFacts
 from streamgen.observe.summary import group_facts, intermediate_memory
 from streamgen.observe.timing import predicted_pass
 
-EVEN = 0.02  # share of a pass by which the pass in the middle may differ from a straight line
+EVEN = 0.01  # share of a prompt by which passes on a straight line may differ from it
 PROMPTS = (128, 1024)  # tokens of the prompts whose first token is estimated by default
 WORTH_SAYING = 0.02  # gain in speed from which on a change is advice
 _STEPS = 5  # steps of an estimate in progress messages
@@ -321,7 +321,7 @@ def _passes(built: Sequence[_Built], most: int) -> tuple[PassEstimate, ...]:
 def _prompt(cycles: Callable[[int, int, str], float], tokens: int, most: int) -> int:
     """The cycles of all passes of a prompt. cycles: function from tokens, position and variant to the cycles
     of a pass. It is called only for some of many full passes. The passes between two of them are interpolated
-    if the pass in the middle lies on a straight line."""
+    unless this changes the prompt by more than `EVEN`."""
 
     def full(number: int) -> float:
         return cycles(most, number * most, KEEP)
@@ -332,7 +332,7 @@ def _prompt(cycles: Callable[[int, int, str], float], tokens: int, most: int) ->
             return 0.0
         middle = (first + last) // 2
         evenly = full(first) + (full(last) - full(first)) * (middle - first) / (last - first)
-        if abs(full(middle) - evenly) <= EVEN * full(middle):
+        if abs(full(middle) - evenly) * (last - first) <= EVEN * kept * full(middle):
             sides = (middle - first - 1, full(first)), (last - middle - 1, full(last))
             return full(middle) + sum(count * (full(middle) + end) / 2 for count, end in sides)
         return between(first, middle) + full(middle) + between(middle, last)

@@ -17,6 +17,7 @@ K codes, K scales, V codes and V scales are four caches of this kind, each with 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class KvLayout:
         """The layout of the tokens that loads and stores transfer. A token is a row of whole beats."""
         return MemoryLayout(self.dtype, (1, self.padded_width))
 
-    @property
+    @cached_property
     def row_beats(self) -> int:
         """Beats of a row."""
         return self.memory.beats_per_token

@@ -16,6 +16,7 @@ and the mx formats are arrays of `MX`, with shift and step per element (32 equal
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 
 import numpy as np
@@ -41,6 +42,11 @@ def _integer(dtype: str) -> tuple[bool, int] | None:
     """(signed, width) of an integer format; None for other formats."""
     if not isinstance(dtype, str):
         raise TypeError(f"dtype must be a str, not {dtype!r}")
+    return _parsed(dtype)
+
+
+@cache
+def _parsed(dtype: str) -> tuple[bool, int] | None:
     if (match := _INTEGER.fullmatch(dtype)) and int(match[2]) <= 64:
         return match[1] == "i", int(match[2])
     if dtype in _FLOATS or dtype in _MX_GROUP_BITS:

@@ -85,11 +85,13 @@ def pass_cycles(graph: Graph, rate: Fraction) -> float:
 
 def _phase(graph: Graph, phase: int) -> Stage:
     active = {node.name: bounds for node in graph.nodes if (bounds := node.bounds[phase]) is not None}
+    tensors = [one for one in graph.tensors if one.node in active and one.phase in (None, phase)]
+    beats = {name: traffic(graph.node(name).params, active[name]) for name in {one.node for one in tensors}}
     moved: dict[int, int] = {}
-    for tensor in graph.tensors:
-        if tensor.node in active and tensor.phase in (None, phase):
-            beats = traffic(graph.node(tensor.node).params, active[tensor.node])[tensor.port]
-            moved[tensor.channel] = moved.get(tensor.channel, 0) + beats * BEAT_BYTES
+    for tensor in tensors:
+        moved[tensor.channel] = (
+            moved.get(tensor.channel, 0) + beats[tensor.node][tensor.port] * BEAT_BYTES
+        )
     built = {name: count for name in active if (count := multipliers(graph.node(name).params))}
     return Stage(
         columns=tuple(built),

@@ -16,6 +16,8 @@ from streamgen.model.graph import Graph, Program, Regions, Variant
 
 _PLACED = 4  # most placements; each uses the FIFOs of the placement before
 _SPARE = 0.005  # each placement leaves this share of each SLR more free than the placement before
+_SPARE_UNSIZED = 0.02  # the same share before FIFOs are sized
+_UNSIZED = 4  # tokens of a FIFO before it is sized; LUT RAM takes as much up to a depth of 32
 _KEPT = 32  # cached graphs of smaller runs; sizing, placement and emission ask for the same ones
 
 
@@ -77,9 +79,7 @@ def finish(
         smaller=smaller,
         variants={name: Variant.of(largest, bounds) for name, bounds in (variants or {}).items()},
     )
-    regions = Regions() if place is None else place(lowered, 0.0)
-    if regions.crossings(largest):
-        regions = Regions()  # placement depends on FIFOs, and so far there are none
+    regions = Regions() if place is None else place(replace(lowered, graph=unsized(largest)), _SPARE_UNSIZED)
     for number in range(1, 1 + _PLACED):
         branched = _branched(lowered, regions)
         regions = branched.regions
@@ -95,6 +95,11 @@ def finish(
         regions = again
     show("size", sized)
     return program, cycles
+
+
+def unsized(graph: Graph) -> Graph:
+    """The graph with a guessed depth of each FIFO that has none, for a first placement."""
+    return replace(graph, edges=tuple(replace(edge, depth=edge.depth or _UNSIZED) for edge in graph.edges))
 
 
 def _branched(lowered: Program, regions: Regions) -> Program:

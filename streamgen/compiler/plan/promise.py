@@ -18,7 +18,7 @@ from streamgen.artifact.kv_layout import KvLayout
 from streamgen.compiler.emit.outline import outline
 from streamgen.compiler.emit.placement import place, shortage
 from streamgen.compiler.emit.resources import blocks, links
-from streamgen.compiler.lower import place_constants
+from streamgen.compiler.lower import place_constants, unsized
 from streamgen.compiler.plan.closed import ClosedForm
 from streamgen.compiler.plan.grouping import GroupPlan
 from streamgen.compiler.schedule import HardwarePlan
@@ -34,7 +34,6 @@ from streamgen.model.graph import Program
 from streamgen.platform.boards import Board
 from streamgen.platform.dma import LoadParams
 
-FIFO = 4  # tokens of a FIFO before it is sized; LUT RAM takes as much up to a depth of 32
 SPARE = 0.02  # share of an SLR and of its wires that promises leave for sized FIFOs and whole blocks
 SPARE_BRAM = 0.04  # the same of block RAM, of which single blocks take up to a twentieth of an SLR
 
@@ -55,9 +54,7 @@ class Blueprint:
 
     def __init__(self, part: GroupPlan) -> None:
         self.part, self._plan = part, part.derivation.plan
-        graph = place_constants(part.converted)
-        edges = tuple(replace(edge, depth=edge.depth or FIFO) for edge in graph.edges)
-        graph = replace(graph, edges=edges)
+        graph = unsized(place_constants(part.converted))
         self.outline = outline(Program(graph, 1, self._plan.largest), part.budget, ends=True)
         top = self.outline.top
         self._blocks, self._links = blocks(top), links(top)
