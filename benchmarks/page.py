@@ -96,11 +96,10 @@ def _gpt2_medium() -> Any:
     import torch
     import transformers
 
-    shape = u55c.SHAPES["gpt2-medium"]
     torch.manual_seed(0)
-    made = transformers.AutoConfig.for_model(**u55c.config_json(shape))
+    made = transformers.AutoConfig.for_model(**u55c.config_json(u55c.SHAPE))
     model = transformers.AutoModelForCausalLM.from_config(made).eval()
-    return streamgen.compile(model, None, streamgen.CompileConfig(name="gpt2_medium", **shape.choices))
+    return streamgen.compile(model, None, streamgen.CompileConfig(name="gpt2_medium", context=u55c.CONTEXT))
 
 
 def _range(times: list[float]) -> str:

@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.observe.estimate import Estimate
 
 LENGTHS = (32, 64, 128, 256)  # tokens of the prompt, and as many behind it
-SHAPE = u55c.SHAPES["gpt2-medium"]
+DESIGN = CompileConfig(name="gpt2_medium", context=u55c.CONTEXT)
 
 NOT_COMPARABLE = (
     "theirs are measured on cards; ours are cycles of the Verilog at an assumed clock, no bitstream was made",
@@ -46,14 +46,6 @@ class Speed:
     latency: float
     first: float
     rate: float
-
-
-def designs() -> Iterator[CompileConfig]:
-    """Those to try, the largest first: that of the benchmark of the whole card, then smaller ones."""
-    whole = CompileConfig(name="gpt2_medium", **SHAPE.choices)
-    yield whole
-    for channels, multipliers in ((24, 6144), (16, 4096), (16, 2048), (8, 2048)):
-        yield dataclasses.replace(whole, channels=channels, multipliers=multipliers)
 
 
 def estimated(config: CompileConfig, model: Path, lengths: Sequence[int] = LENGTHS) -> Estimate:
@@ -101,8 +93,9 @@ def comparison(ours: dict[str, dict[int, Speed]]) -> str:
 
 
 def ablations(model: Path) -> str:
-    """One choice off at a time, of a design in which each fits: 128 tokens behind 128, memory, area."""
-    *_, config = designs()
+    """One choice off at a time, of a design in which each fits: 128 tokens behind 128, memory, area. The
+    compiler plans each design again."""
+    config = dataclasses.replace(DESIGN, channels=8, multipliers=2048)
     base = estimated(config, model, [128])
     made = table("off", "what that means", "tokens/s", "first token", "on-chip bits", "LUT %", texts=2)
 
@@ -148,7 +141,7 @@ def simulated(config: CompileConfig, tokens: int) -> str:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    shape = AutoConfig.for_model(**u55c.config_json(SHAPE))
+    shape = AutoConfig.for_model(**u55c.config_json(u55c.SHAPE))
     model = streamgen.compile(AutoModelForCausalLM.from_config(shape).eval(), None, config)
     session = model.session()  # type: ignore[attr-defined]
     for _ in session.generate(np.arange(1, 33), tokens):
@@ -162,19 +155,6 @@ def simulated(config: CompileConfig, tokens: int) -> str:
     return rendered([made])
 
 
-def chosen(model: Path) -> tuple[CompileConfig, Estimate, Sequence[str]]:
-    """The first design that fits, and which did not."""
-    refused = []
-    for config in designs():
-        try:
-            return config, estimated(config, model), refused
-        except BudgetError as error:
-            refused.append(
-                f"{config.channels} channels, {config.multipliers:,} multipliers: {error}".split("\n")[0]
-            )
-    raise SystemExit("no design fits the card:\n" + "\n".join(refused))
-
-
 def main() -> None:
     """Print every figure."""
     parser = argparse.ArgumentParser(description="GPT-2 Medium beside published figures")
@@ -183,8 +163,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         model = Path(place, "config.json")
-        model.write_text(json.dumps(u55c.config_json(SHAPE)))
-        config, base, refused = chosen(model)
+        model.write_text(json.dumps(u55c.config_json(u55c.SHAPE)))
+        base = estimated(DESIGN, model)
+        config = CompileConfig(**base.plan.config)
         slower = dataclasses.replace(config, clock_mhz=250.0)
         ours = {"U55C 300 MHz, W4A8, predicted": speeds(base)}
         ours["U55C 250 MHz, W4A8, predicted"] = speeds(estimated(slower, model))
@@ -195,8 +176,6 @@ def main() -> None:
             f"design: {config.channels} channels, {group.multipliers:,} multipliers, "
             f"all layers, context {config.context}"
         )
-        for line in refused:
-            print(f"refused: {line}")
         print(f"\nmodel: {base.memory}")
         print(u55c.against_whole(base, u55c.whole_tensors(model, config)))
         print("\nnot comparable:")

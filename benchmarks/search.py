@@ -1,11 +1,11 @@
-"""The search over designs: points a second, and how its best compares with a configuration chosen by hand.
+"""The search over designs: points a second, and how its best compares with the plan.
 
     python benchmarks/search.py [--points 20] [--trials 40] [--seed 0]
 
 Points of the feed-forward block (576 -> 1536 -> 576, real weights) and of GPT-2 Medium's shape are drawn at
 random and evaluated as a search does, by bounds; seconds are of the processor. The compiler's own choice has
-been evaluated before, with the space. Then a search of GPT-2 Medium over the whole U55C, under the budgets of
-`benchmarks/u55c.py`, ends in exact estimates, beside that of the configuration by hand there.
+been evaluated before, with the space. Then a search of GPT-2 Medium over the whole U55C ends in exact
+estimates, beside that of the plan.
 """
 
 import argparse
@@ -21,12 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 import streamgen
-from benchmarks.u55c import SHAPES, WHOLE, config_json
+from benchmarks import u55c
 from streamgen.api.search import Point, Space, Value, space
 from streamgen.api.search.front import front_table
 from streamgen.api.search.study import Study
 from streamgen.model.frontend import default_checkpoint, load_feed_forward
 
+POSITION, TOKENS = 512, 16  # of the step and of the prompt that a search compares
 ASKED = {"feed-forward block": 10.0, "GPT-2 Medium": 1.0}  # points a second
 
 
@@ -39,10 +40,9 @@ def main() -> None:
     console, random = Console(), Random(options.seed)
     with tempfile.TemporaryDirectory() as place:
         source = Path(place, "config.json")
-        source.write_text(json.dumps(config_json(SHAPES["gpt2-medium"])))
+        source.write_text(json.dumps(u55c.config_json(u55c.SHAPE)))
         block = streamgen.CompileConfig(goal="small", max_tokens=16, multipliers=768, channels=4)
-        budgets = {name: WHOLE[name] for name in ("channels", "multipliers", "max_tokens", "context")}
-        card = streamgen.CompileConfig(name="gpt2_medium", **budgets)
+        card = streamgen.CompileConfig(name="gpt2_medium", max_tokens=TOKENS, context=u55c.CONTEXT)
         module = load_feed_forward(default_checkpoint(), 0)
         spaces = {
             "feed-forward block": space(module, torch.zeros(16, 576), block),
@@ -54,18 +54,12 @@ def main() -> None:
             found.run(options.trials, tell=console.log)
             front = found.front()
             print(front_table(front, card))
-            by_hand = spaces["GPT-2 Medium"].evaluate(hand(spaces["GPT-2 Medium"]), exact=True)
-            print(front_table([by_hand], card))
-            ratio = max(one.tokens_per_second for one in front) / by_hand.tokens_per_second
-            first = min(one.first_token_ms for one in front) / by_hand.first_token_ms
-            console.print(f"best found / by hand: {ratio:.3f} of tokens/s, {first:.3f} of ms to first token")
-
-
-def hand(space: Space) -> Point:
-    """The configuration of `benchmarks/u55c.py` as a point."""
-    choices = SHAPES["gpt2-medium"].choices
-    chosen = {name: value for name, value in choices.items() if any(name == f.name for f in space.factors)}
-    return {**space.default, **chosen}
+            planned = streamgen.estimate(source, None, card, positions=[POSITION], prompts=[TOKENS])
+            speed = planned.tokens_per_second(planned.headline[0])
+            wait = planned.milliseconds(planned.first_tokens[TOKENS])
+            ratio = max(one.tokens_per_second for one in front) / speed
+            first = min(one.first_token_ms for one in front) / wait
+            console.print(f"best found / planned: {ratio:.3f} of tokens/s, {first:.3f} of ms to first token")
 
 
 def drawn(space: Space, random: Random) -> Iterator[Point]:

@@ -3,13 +3,14 @@
     python benchmarks/u55c.py [NAME ...] [--clock 300] [--channels 32] [--context 1024] [--simulate]
         [--json FILE]
 
-Cycles are predicted token by token, as tests hold to a few percent of simulation; --simulate also runs
-prompts and steps of all layers with random weights on the emitted Verilog, compares the logits with golden's
-bit for bit, prints simulated beside predicted cycles, and cycles simulated in a processor second (minutes).
-The bound is the larger of what channels need for the bytes (13.3 GB/s each, 100 cycles latency) and what
-multipliers need for the products, phase by phase; weights read ahead while attention works make a long step
-quicker than that. End to end is the sum of the passes of a prompt and of every step behind it, of which every
-32nd is predicted. What a context is worth: the first token behind half of it, the step at its last position.
+The shapes are those of benchmarks/zoo.json. The compiler plans every design. Cycles are predicted token by
+token, as tests hold to a few percent of simulation; --simulate also runs prompts and steps of all layers
+with random weights on the emitted Verilog, compares the logits with golden's bit for bit, prints simulated
+beside predicted cycles, and cycles simulated in a processor second (minutes). The bound is the larger of
+what channels need for the bytes (13.3 GB/s each, 100 cycles latency) and what multipliers need for the
+products, phase by phase; weights read ahead while attention works make a long step quicker than that. End to
+end is the sum of the passes of a prompt and of every step behind it, of which every 32nd is predicted. What
+a context is worth: the first token behind half of it, the step at its last position.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import streamgen
+from benchmarks.zoo import SHAPES
 from streamgen.api.estimation import imported
 from streamgen.base.errors import BudgetError
 from streamgen.compiler.lower import unfused_bits
@@ -36,7 +38,8 @@ from streamgen.observe.estimate import Estimate, PassEstimate
 EVERY = 32  # positions from one predicted step to the next
 
 PEER = "StreamTensor, U55C 250 MHz, W4A8"  # the same card
-PUBLISHED_SHAPE = "gpt2-medium"
+SHAPE = "gpt2-medium"  # of the published figures
+CONTEXT = 1024
 # Latency in ms, time to the first token in ms, tokens a second behind it; by the length of prompt and answer.
 # StreamTensor, arXiv 2509.13694, which also gives those of Allo, DFX and the A100; CODO, ISCA 2026.
 PUBLISHED: dict[str, dict[int, tuple[float | None, float, float | None]]] = {
@@ -68,54 +71,6 @@ PUBLISHED: dict[str, dict[int, tuple[float | None, float, float | None]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Shape:
-    """kind: model_type of transformers. sizes: fields of its config. choices: of `CompileConfig`, by hand."""
-
-    kind: str
-    sizes: Mapping[str, Any]
-    choices: Mapping[str, Any]
-
-
-def _llama_like(
-    layers: int, hidden: int, features: int, heads: int, kv_heads: int, words: int
-) -> dict[str, Any]:
-    return {
-        "num_hidden_layers": layers,
-        "hidden_size": hidden,
-        "intermediate_size": features,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "vocab_size": words,
-    }
-
-
-WHOLE: dict[str, Any] = {
-    "goal": "small",  # nothing is planned
-    "channels": 32,
-    "multipliers": 8192,
-    "max_tokens": 16,
-    "context": 1024,
-    "lanes": 16,
-    "prefetch_beats": 512,
-}
-SHAPES = {
-    "gpt2-medium": Shape(
-        "gpt2",
-        {"n_layer": 24, "n_embd": 1024, "n_inner": 4096, "n_head": 16, "n_positions": 1024},
-        WHOLE | {"lanes": 32},  # what follows the shortest matmul keeps up with it
-    ),
-    "qwen": Shape("qwen2", _llama_like(24, 896, 4864, 14, 2, 151936) | {"tie_word_embeddings": True}, WHOLE),
-    "llama": Shape("llama", _llama_like(22, 2048, 5632, 32, 4, 32000), WHOLE),
-    "gemma": Shape(
-        "gemma3_text",
-        _llama_like(26, 1152, 6912, 4, 1, 262144) | {"head_dim": 256, "sliding_window": 512},
-        WHOLE | {"cache_channels": 4},  # attention takes 2 positions a cycle
-    ),
-    "llama-3.2-1b": Shape(
-        "llama", _llama_like(16, 2048, 8192, 32, 8, 128256) | {"tie_word_embeddings": True}, WHOLE
-    ),
-}
 UNFUSED = 64  # tokens of a prompt whose tensors are summed
 RUNS = ((32, 32), (64, 64), (128, 128), (256, 256))  # tokens in, tokens out
 LAST = max(tokens + out for tokens, out in RUNS)
@@ -123,11 +78,10 @@ LAST = max(tokens + out for tokens, out in RUNS)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SHAPES)}; gpt2-medium")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SHAPES)}; {SHAPE}")
     parser.add_argument("--clock", type=float, default=300.0, help="MHz")
     parser.add_argument("--channels", type=int, default=None, help="fewer than all")
-    parser.add_argument("--cache-channels", type=int, default=None, help="of keys, and of values")
-    parser.add_argument("--context", type=int, default=None, help=f"tokens, {LAST} or more; 1024")
+    parser.add_argument("--context", type=int, default=CONTEXT, help=f"tokens, {LAST} or more; {CONTEXT}")
     parser.add_argument("--layers", type=int, default=None, help="the first so many, for a quicker look")
     parser.add_argument("--fill", type=float, default=None, help="share of each SLR that may be filled")
     parser.add_argument("--simulate", action="store_true")
@@ -138,54 +92,53 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.names) - SHAPES.keys():
         parser.error(f"no shapes are called {', '.join(sorted(unknown))}")
-    if options.context is not None and options.context < LAST:
+    if options.context < LAST:
         parser.error(f"a context of {options.context} is too short for runs of {LAST} tokens")
     console, found = Console(), {}
-    for name in options.names or ["gpt2-medium"]:
-        shape, changed = SHAPES[name], {"clock_mhz": options.clock, "fill": options.fill}
-        if options.channels:
-            changed["channels"] = options.channels
-        if options.context:
-            changed["context"] = options.context
-        if options.cache_channels:
-            changed["cache_channels"] = options.cache_channels
+    for name in options.names or [SHAPE]:
         with tempfile.TemporaryDirectory() as place:
             source = Path(place, "config.json")
-            source.write_text(json.dumps(config_json(shape, options.layers)))
+            source.write_text(json.dumps(config_json(name, options.layers)))
             try:
                 config = streamgen.CompileConfig(
-                    name=name.replace("-", "_").replace(".", "_"), **{**shape.choices, **changed}
+                    name=name.replace("-", "_").replace(".", "_"),
+                    clock_mhz=options.clock,
+                    fill=options.fill,
+                    channels=options.channels,
+                    context=options.context,
                 )
                 estimate = estimated(source, config)
+                config = streamgen.CompileConfig(**estimate.plan.config)
             except BudgetError as error:
                 console.print(f"{name}: {error}\n", markup=False, highlight=False)
                 continue
             except ValueError as error:
                 parser.error(f"{name}: {error}")
             unfused = whole_tensors(source, config)
-        console.print(table(name, estimate, name == PUBLISHED_SHAPE and options.layers is None))
-        console.print(at_length(estimate, config.context), highlight=False)
+        console.print(table(name, estimate, name == SHAPE and options.layers is None))
+        console.print(at_length(estimate, options.context), highlight=False)
         console.print(str(estimate), markup=False, highlight=False)
         console.print(against_whole(estimate, unfused), highlight=False)
         found[name] = json.loads(estimate.to_json())
         if options.simulate:
-            console.print(simulated(shape, options.layers, config, options.tokens))
+            console.print(simulated(name, options.layers, config, options.tokens))
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def config_json(shape: Shape, layers: int | None = None) -> dict[str, Any]:
+def config_json(name: str, layers: int | None = None) -> dict[str, Any]:
     """What config.json says of a shape, or of its first layers."""
-    sizes = dict(shape.sizes)
+    sizes = dict(SHAPES[name])
     if layers is not None:
         sizes["n_layer" if "n_layer" in sizes else "num_hidden_layers"] = layers
-    return {"model_type": shape.kind, **sizes}
+    return sizes
 
 
 def estimated(source: Path, config: streamgen.CompileConfig) -> Estimate:
     """Steps at every `EVERY`th position and at the last one, prompts of all runs and of half the context."""
-    positions = {*range(0, min(LAST + EVERY, config.context), EVERY), config.context - 1}
-    prompts = {*(tokens for tokens, _ in RUNS), config.context // 2}
+    context = config.size("context")
+    positions = {*range(0, min(LAST + EVERY, context), EVERY), context - 1}
+    prompts = {*(tokens for tokens, _ in RUNS), context // 2}
     return streamgen.estimate(source, None, config, positions=sorted(positions), prompts=sorted(prompts))
 
 
@@ -255,15 +208,13 @@ def _bound(one: PassEstimate) -> float:
     return sum(max(phase.memory_cycles, phase.product_cycles) for phase in one.phases)
 
 
-def simulated(
-    shape: Shape, layers: int | None, config: streamgen.CompileConfig, passes: Sequence[int]
-) -> Table:
+def simulated(name: str, layers: int | None, config: streamgen.CompileConfig, passes: Sequence[int]) -> Table:
     """Passes of so many tokens of the whole model, with random weights, on its Verilog."""
     import torch
     import transformers
 
     torch.manual_seed(0)
-    made = transformers.AutoConfig.for_model(**config_json(shape, layers))
+    made = transformers.AutoConfig.for_model(**config_json(name, layers))
     model = transformers.AutoModelForCausalLM.from_config(made).eval()
     accelerator = streamgen.compile(model, None, config)
     ids = np.random.default_rng(0).integers(0, made.vocab_size, sum(passes)).tolist()

@@ -77,8 +77,7 @@ class SelfTimedRun:
         self.group, self.group_cycle, self._node_group = of_token, found.cycle, found.node
         self._depth = np.array([0 if s is None or s.depth is None else s.depth for s in streams], np.int32)
         self.depth, self._latency = self._depth.copy(), np.zeros(len(streams), np.int32)
-        alone = [end for ends in zip(*clocks, strict=True) for end in ends]
-        self._alone = np.concatenate([_EMPTY, *alone], dtype=np.int32)
+        self._alone = [_EMPTY, *(end for ends in zip(*clocks, strict=True) for end in ends)]
         self.times = np.zeros(2 * total + groups, np.int32)
         self.latest, self._promise = np.empty(2 * total, np.int32), np.empty(groups, np.int32)
         self._needed, self._base = np.empty(total, np.int32), np.empty(groups, np.int32)
@@ -100,7 +99,8 @@ class SelfTimedRun:
     def begin(self, latencies: Sequence[int]) -> None:
         """A new run of the same streams through FIFOs of other latencies."""
         self.depth[:] = self._depth
-        self.times[: 2 * self.tokens], self.times[2 * self.tokens :] = self._alone, 0
+        np.concatenate(self._alone, out=self.times[: 2 * self.tokens], casting="same_kind")
+        self.times[2 * self.tokens :] = 0
         for array in (self.latest, self._needed, self._base, self._promise):
             array[:] = _NEVER
         self._latency[:] = latencies

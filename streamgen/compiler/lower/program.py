@@ -35,12 +35,11 @@ def finish(
     """The program of a family of graphs, and the scheduled cycles of the phases of its corner runs; the
     largest run comes first.
 
-    The passes are lower -> place -> size -> place -> branch -> size. A design that does not fit even without
-    FIFOs is not sized, and a design on one SLR is sized once. Otherwise the passes depend on one another:
-    placement depends on the sizes of FIFOs, forks depend on placement, and FIFOs between SLRs have other
-    latencies and depths. `place` is therefore called again with the new FIFOs. It keeps the placement unless
-    an SLR has become too full. In that case the passes are repeated, with a little more room on each SLR for
-    FIFOs that grow.
+    The passes are lower -> place -> branch -> size -> place. They depend on one another: placement depends on
+    the sizes of FIFOs, forks depend on placement, and FIFOs between SLRs have other latencies and depths. The
+    first placement guesses the depths. The second has the sized FIFOs. It keeps the placement unless an SLR
+    has become too full. In that case the passes are repeated, with a little more room on each SLR for FIFOs
+    that grow.
 
     The corner runs are one tile and the largest number of tiles, at the first and at the last position. They
     end as scheduled. FIFOs that are deep enough for them are deep enough for all runs between, which may wait

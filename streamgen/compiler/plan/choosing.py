@@ -228,7 +228,8 @@ class _Engines:
         return sorted(ranked, key=lambda c: c.score)
 
     def _candidates(self, channels: int, lanes: int, rows: Sequence[int]) -> Iterator[_Candidate]:
-        """The candidates with some channels and lanes."""
+        """The candidates with some channels and lanes. rows: of a column, ascending; the first number of rows
+        for which the columns alone do not fit the board is the last."""
         asked = self._asked
         for n in rows:
             if asked.multipliers is not None and channels * n * MX_GROUP > asked.multipliers:
@@ -252,6 +253,9 @@ class _Engines:
                 factors = (plan.lanes, plan.attention_lanes, plan.cache_channels or 1, plan.prefetch)
                 doublings = sum(value.bit_length() for value in factors) + plan.n_lanes / 8
                 yield _Candidate(cycles * (1 + THRIFT * doublings), cycles, plan, form)
+            columns = form.engine.params.resources * channels
+            if self._short(Needs(columns, columns * 0)):
+                break
 
     def _variants(self, base: HardwarePlan) -> Iterator[HardwarePlan]:
         """The plans with all choices for attention, caches and prefetch."""

@@ -2,7 +2,9 @@
 
 A pass walks over phases. Each phase has work and weights:
 
-    work       the engine, then attention, then rows that an operation must hold whole
+    work       the engine and the operations behind it, then attention, then rows that an operation must hold
+               whole; the engine computes a tile of features of all rows before the next tile, so an operation
+               that holds whole rows begins with the last tile
     weights    the beats that a column reads; they run ahead of the phase as far as the FIFOs before the
                engine reach
 
@@ -46,7 +48,8 @@ class _Phase:
     """The work of a phase. section: number of its section. walks: number of walks. one_row: whether the phase
     works on one row of a pass. beats: beats of weights of a column. engine: cycles of the engine for a row.
     first: cycles of the engine beside the rows. share: share of the engine's work before the first heads of
-    queries are there. attention: its heads, or None. held: elements of rows that operations hold whole.
+    queries are there. late: share of the engine's work before the first row is whole, if an operation holds
+    whole rows of results. attention: its heads, or None. held: elements of rows that operations hold whole.
     widest: elements of the widest row."""
 
     section: int
@@ -56,6 +59,7 @@ class _Phase:
     engine: int = 0
     first: int = 0
     share: float = 1.0
+    late: float = 0.0
     attention: AttentionHeads | None
     held: int
     widest: int
@@ -99,7 +103,8 @@ class ClosedForm:
                         issue += ISSUE
                         read = max(read, issue)
                     rows = 1 if phase.one_row else tokens
-                    work = max(phase.first + rows * phase.engine, rows * phase.widest / plan.lanes)
+                    engine = phase.first + rows * phase.engine
+                    work = max(engine, phase.late * engine + rows * phase.widest / plan.lanes)
                     attention, beats = self._attention(phase, plan, tokens, position)
                     ready = now + work
                     if phase.beats:
@@ -169,10 +174,13 @@ class ClosedForm:
         early: float = total
         if matmul.whole:
             early = total / matmul.rounds if matmul.rounds > 1 else total - max(matmul.rows) + self._plan.unit
+        tiles = total // self._plan.unit
+        whole = any(step.op.held(n := step.inputs[0].shape.features) == n for step in plain if step.inputs)
         return _Phase(
             **common,
             beats=self.weights.layout(self.engine.weight_bounds(phase.number, 1)).beats,
             engine=engine,
             first=max(0, several[0] - 2 * engine),
             share=early / total,
+            late=(tiles - 1) / tiles if whole else 0.0,
         )
