@@ -89,9 +89,7 @@ def _phase(graph: Graph, phase: int) -> Stage:
     beats = {name: traffic(graph.node(name).params, active[name]) for name in {one.node for one in tensors}}
     moved: dict[int, int] = {}
     for tensor in tensors:
-        moved[tensor.channel] = (
-            moved.get(tensor.channel, 0) + beats[tensor.node][tensor.port] * BEAT_BYTES
-        )
+        moved[tensor.channel] = moved.get(tensor.channel, 0) + beats[tensor.node][tensor.port] * BEAT_BYTES
     built = {name: count for name in active if (count := multipliers(graph.node(name).params))}
     return Stage(
         columns=tuple(built),

@@ -357,7 +357,7 @@ def test_runs_of_one_family() -> None:
 
 
 def test_placements_that_follow_one_another_leave_more_free() -> None:
-    """A placement that always changes is repeated four times with sized FIFOs, after one with guessed depths."""
+    """A placement that always changes is repeated four times with sized FIFOs."""
     asked: list[float] = []
 
     def place(program: Program, spare: float) -> Regions:
