@@ -5,7 +5,7 @@ quantise (shared by all such matmuls that read the value)
 """
 
 from collections.abc import Mapping
-from math import lcm
+from math import gcd, lcm
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from streamgen.compiler.schedule.place import PhaseSite
 from streamgen.compiler.schedule.plan import HardwarePlan
 from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.kernels.matmul.matmul import ColumnParams
-from streamgen.kernels.matmul.quantise import QuantiseParams
+from streamgen.kernels.matmul.quick_quantise import QuickQuantiseParams
 from streamgen.kernels.matmul.resident import ResidentParams
 from streamgen.model.operations.site import Behind, MatmulOperand, Stream
 from streamgen.numbers.formats import MX_GROUP, round_f24
@@ -28,10 +28,12 @@ class ResidentMatmuls:
     def __init__(self, schedule: Schedule, plan: HardwarePlan, extent: Mapping[Value, int]) -> None:
         self._plan, self._extent = plan, extent
         self._units: dict[Value, int] = {}  # by operand: padding to groups of activations and of weights
+        self._sums: dict[Value, bool] = {}  # by operand: whether a matmul has minimums
         for step in (step for phase in schedule.phases for step in phase.steps if step.path in plan.alone):
             (x,) = step.inputs
-            group = step.matmuls[0].integers.group or MX_GROUP
-            self._units[x] = lcm(self._units.get(x, MX_GROUP), group)
+            weight = step.matmuls[0].integers
+            self._units[x] = lcm(self._units.get(x, MX_GROUP), weight.group or MX_GROUP)
+            self._sums[x] = self._sums.get(x, False) or weight.minimums
         self._images: dict[str, np.ndarray] = {}  # by path, once for the graphs of all runs
 
     def matmul(self, site: PhaseSite, step: Step, x: Stream) -> Stream:
@@ -39,7 +41,7 @@ class ResidentMatmuls:
         (value,), (y,) = step.inputs, step.outputs
         operand = site.once(("codes", value), lambda: self._codes(site, value, x))
         plan = self._plan.alone[step.path]
-        params = self._params(step, operand.x.extent)
+        params = self._params(step, operand.x.extent, self._sums[value])
         behind = Behind(
             port="memory",
             name="weights",
@@ -56,12 +58,18 @@ class ResidentMatmuls:
         """Quantise a value into the operand of all matmuls that read it."""
         k = self._extent[value]
         k += -k % self._units[value]
-        params = QuantiseParams(lanes=MX_GROUP, max_k=k, sums=True)
-        bounds = {"t": site.count(x.shape), "k": k, "valid_k": value.shape.features}
-        outputs = site.kernel(f"quantise_{value.name}", params, bounds, i=site.fit(x, k))
+        x = site.fit(x, k)
+        params = QuickQuantiseParams(
+            lanes=gcd(x.itensor.element_shape[-1], MX_GROUP),
+            k=k,
+            valid_k=value.shape.features,
+            max_rows=self._plan.largest,
+            sums=self._sums[value],
+        )
+        outputs = site.kernel(f"quantise_{value.name}", params, {"t": site.count(x.shape)}, i=x)
         return MatmulOperand(outputs["o_x"], outputs["o_e"])
 
-    def _params(self, step: Step, k: int) -> ResidentParams:
+    def _params(self, step: Step, k: int, sums: bool) -> ResidentParams:
         matmul, lanes = step.matmuls[0], self._plan.alone[step.path].n_lanes
         weight = matmul.integers
         column = ColumnParams(
@@ -76,7 +84,7 @@ class ResidentMatmuls:
             max_t=self._plan.largest,
             bias=matmul.bias is not None,
         )
-        return ResidentParams(column=column.told([weight]))
+        return ResidentParams(column=column.told([weight]), sums=sums)
 
     def _image(self, step: Step, params: ResidentParams) -> np.ndarray:
         if step.path not in self._images:

@@ -5,9 +5,9 @@
 The first descriptor after a reset reads the weights from memory. A reset clears the mark that they are there,
 so the next descriptor reads them again. All other executions read nothing.
 
-Tiles in: `i_x` (1, 32) mxi8s, row-major; `i_e` i16, one a row. Out: `o` (1, n_lanes) f24, row-major. A row goes
-through all tiles of n_lanes output rows before the next one: no other row waits in front of it. So a row takes
-n / n_lanes * k / 32 cycles, and its results follow one another in the order of memory.
+Tiles in: `i_x` (1, 32) mxi8 or mxi8s, row-major; `i_e` i16, one a row. Out: `o` (1, n_lanes) f24, row-major.
+A row goes through all tiles of n_lanes output rows before the next one: no other row waits in front of it. So
+a row takes n / n_lanes * k / 32 cycles, and its results follow one another in the order of memory.
 
 Memory: for each tile its row scales (and biases), then a word for each group of 32 along k; codes, then group
 scales. Each begins with a beat.
@@ -43,7 +43,6 @@ from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.dot import CHAIN, K_LANES
 from streamgen.kernels.matmul.matmul import ColumnParams
-from streamgen.kernels.matmul.operands import ROW_BITS
 from streamgen.kernels.matmul.results import EXPONENT_BITS
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers import formats
@@ -58,12 +57,14 @@ _ISSUED = 2  # cycles from a group taken to its first step, if nothing is before
 @dataclass(frozen=True, kw_only=True)
 class ResidentParams:
     """column: the arithmetic. It has one token lane and one format; max_k and max_n are k and n of all
-    executions.
+    executions. sums: whether groups of activations come with the sums of their codes, which minimums need.
 
-    Bounds: t (rows), offset (of the weights, in beats). Raises ValueError for other columns.
+    Bounds: t (rows), offset (of the weights, in beats). Raises ValueError for other columns, and for minimums
+    without sums.
     """
 
     column: ColumnParams
+    sums: bool
     memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
     is_of_column: ClassVar[bool] = True
 
@@ -71,6 +72,18 @@ class ResidentParams:
         for name, value in (("t_lanes", self.column.t_lanes), ("formats", len(self.column.formats))):
             if value != 1:
                 raise ValueError(f"{name} of a matmul with resident weights must be 1, not {value}")
+        if self.column.minimum and not self.sums:
+            raise ValueError("sums of a matmul with minimums must be True, not False")
+
+    @property
+    def dtype(self) -> str:
+        """Format of the activations."""
+        return "mxi8s" if self.sums else "mxi8"
+
+    @property
+    def group_bits(self) -> int:
+        """Bits of a group of activations."""
+        return formats.token_bits(self.dtype, (K_LANES,))
 
     @property
     def tiles(self) -> int:
@@ -130,7 +143,7 @@ class ResidentParams:
     def ring(self) -> QueueParams:
         """The memory of rows that wait, with their exponents."""
         places = max(_LEAST, 1 << ceil_log2(2 * self.groups))
-        return QueueParams(bits=ROW_BITS + EXPONENT_BITS, depth=places, memory="lutram")
+        return QueueParams(bits=self.group_bits + EXPONENT_BITS, depth=places, memory="lutram")
 
     @staticmethod
     def _memory(bits: int, places: int) -> QueueParams:
@@ -175,7 +188,7 @@ class ResidentParams:
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         t = bounds["t"]
-        x = ITensor((1, K_LANES), "mxi8s", (t, self.groups), (1, K_LANES), ((0,), (1,)))
+        x = ITensor((1, K_LANES), self.dtype, (t, self.groups), (1, K_LANES), ((0,), (1,)))
         return {"i_x": x, "i_e": ITensor((1,), f"i{EXPONENT_BITS}", (t,), (1,), ((0,),))}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
@@ -198,8 +211,8 @@ class ResidentParams:
         return {"memory": 0}
 
     def pack(self, w: ndarray, r: ndarray, s: ndarray | None = None) -> ndarray:
-        """The image in memory, uint8 [beats, 64], of codes [n, k], row scales [n] or, with biases, [n, 2], and
-        group scales [n, k / group, 1 or 2]."""
+        """The image in memory, uint8 [beats, 64], of codes [n, k], row scales [n] or, with biases, [n, 2],
+        and group scales [n, k / group, 1 or 2]."""
         streams = self._streams()
         tokens = {
             name: formats.encode_ints(streams[name].dtype, streams[name].to_tokens(array))
@@ -233,9 +246,7 @@ class ResidentParams:
                 if "s" in tokens:
                     tokens["s"].append(value >> self.code_bits & (1 << self.word_bits - self.code_bits) - 1)
         return {
-            name: itensor.from_tokens(
-                formats.decode_ints(itensor.dtype, tokens[name], itensor.element_shape)
-            )
+            name: itensor.from_tokens(formats.decode_ints(itensor.dtype, tokens[name], itensor.element_shape))
             for name, itensor in self._streams().items()
         }
 
@@ -255,9 +266,7 @@ class ResidentParams:
         take, _, out = _times(self, bounds["t"])
         first, last = int(out[0]), int(out[-1])
         ii = (last - first) / (len(out) - 1) if len(out) > 1 else 1.0
-        return Cost(
-            resources=self.resources, ii=max(1.0, ii), latency=first - int(take[0]), cycles=last + 1
-        )
+        return Cost(resources=self.resources, ii=max(1.0, ii), latency=first - int(take[0]), cycles=last + 1)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         take, _, out = _times(self, bounds["t"])
@@ -345,7 +354,7 @@ class Resident(wiring.Component):
         super().__init__(
             {
                 "i_descriptor": In(descriptor_signature(p.descriptor_fields())),
-                "i_x": In(stream.Signature(ROW_BITS)),
+                "i_x": In(stream.Signature(p.group_bits)),
                 "i_e": In(stream.Signature(EXPONENT_BITS)),
                 "o": Out(stream.Signature(p.column.n_lanes * F24.bits)),
                 "memory": Out(ReadPort),
@@ -435,8 +444,8 @@ class Resident(wiring.Component):
         return asked, loaded, memories[0], memories[1]
 
     def _rows(self, m: Module, asked: Signal, issue: Signal) -> tuple[Any, Any, Any, Any, Any, Any]:
-        """Take rows into a ring and send each once for every tile. Returns whether a step is there, its group,
-        exponent, whether it is the first and the last of its tile, and the tile."""
+        """Take rows into a ring and send each once for every tile. Returns whether a step is there, its
+        group, exponent, whether it is the first and the last of its tile, and the tile."""
         p = self.params
         descriptor = self.i_descriptor
         running, left = Signal(), Signal(p.column.max_t.bit_length(), reset_less=True)
@@ -466,7 +475,7 @@ class Resident(wiring.Component):
                 m.d.sync += [left.eq(left - 1), running.eq(left != 1)]
 
         there, fetch = Signal(), Signal()
-        x, e = Signal(ROW_BITS, reset_less=True), Signal(EXPONENT_BITS, reset_less=True)
+        x, e = Signal(p.group_bits, reset_less=True), Signal(EXPONENT_BITS, reset_less=True)
         first, last = Signal(reset_less=True), Signal(reset_less=True)
         tile = Signal(range(max(2, p.tiles)), reset_less=True)
         step, of = Signal(range(max(2, p.groups))), Signal(range(max(2, p.tiles)))
@@ -475,7 +484,7 @@ class Resident(wiring.Component):
         m.d.comb += [read.addr.eq(at[:address]), fetch.eq((written != at) & (~there | issue))]
         with m.If(fetch):
             m.d.sync += [
-                x.eq(read.data[:ROW_BITS]),
+                x.eq(read.data[: p.group_bits]),
                 first.eq(step == 0),
                 last.eq(tile_end),
                 tile.eq(of),
@@ -483,7 +492,7 @@ class Resident(wiring.Component):
                 at.eq(Mux(tile_end & ~row_end, freed, at + 1)),
             ]
             with m.If(step == 0):
-                m.d.sync += e.eq(read.data[ROW_BITS:])
+                m.d.sync += e.eq(read.data[p.group_bits :])
             with m.If(tile_end):
                 m.d.sync += of.eq(Mux(row_end, 0, of + 1))
             with m.If(row_end):

@@ -1,4 +1,4 @@
-"""Matmuls with resident weights: values, cycles, one read of the weights after each reset."""
+"""kernels.matmul.resident: rtl == golden, one read of the weights, clocks, resources, and bad params."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth import Module, ResetInserter, Signal
+from amaranth import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from sim.axi import AxiBench
 from streamgen.contract import Bounds
 from streamgen.kernels.matmul.resident import ResidentParams
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
-from streamgen.testing.bench import Simulated, Stalls
+from streamgen.testing.bench import Simulated
 from streamgen.testing.clocks import check_clocks
 from streamgen.testing.kernel import descriptor_word, encode_port
-from streamgen.testing.synthesis import check_resources
+from streamgen.testing.synthesis import check_all
 from tests.unit.kernels.matmul.matmul_cases import column, operands
 from tests.unit.platform.rig import BASE, channel
 
@@ -35,27 +35,24 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def params_of(name: str, **changes: Any) -> ResidentParams:
-    return ResidentParams(column=column(max_t=20, **SIZES[name], **changes))
+    chosen = column(max_t=20, **SIZES[name], **changes)
+    return ResidentParams(column=chosen, sums=chosen.minimum or name == "one row")
 
 
 class Alone(wiring.Component):
-    """The kernel with a channel master of its own, and a reset for both."""
-
-    m_axi: Out(AxiSignature())
+    """The kernel with a channel master of its own."""
 
     def __init__(self, params: ResidentParams) -> None:
         self.kernel: Any = params.build()
-        self.reset = Signal()
-        super().__init__()
+        super().__init__({"m_axi": Out(AxiSignature())})
 
     def elaborate(self, platform: Any) -> Module:
-        m, core = Module(), Module()
-        core.submodules.kernel = self.kernel
-        core.submodules.master = master = ChannelMasterParams(readers=1, writers=0).build()
-        wiring.connect(core, self.kernel.memory, master.read_0)
-        wiring.connect(core, wiring.flipped(self.m_axi), master.m_axi)
-        core.d.comb += self.kernel.base.eq(BASE)
-        m.submodules.core = ResetInserter(self.reset)(core)
+        m = Module()
+        m.submodules.kernel = self.kernel
+        m.submodules.master = master = ChannelMasterParams(readers=1, writers=0).build()
+        wiring.connect(m, self.kernel.memory, master.read_0)
+        wiring.connect(m, wiring.flipped(self.m_axi), master.m_axi)
+        m.d.comb += self.kernel.base.eq(BASE)
         return m
 
 
@@ -76,19 +73,17 @@ class Case:
         for t in rows:
             inputs = {port: arrays[port][at : at + t] for port in ("i_x", "i_e")}
             self.several.append(({"t": t, "offset": OFFSET}, {**inputs, "memory": self.image}))
-            expected = params.column.golden(
-                {**bounds, "t": t}, {**arrays, **inputs}
-            )["o_y"]
+            expected = params.column.golden({**bounds, "t": t}, {**arrays, **inputs})["o_y"]
             golden = params.golden(*self.several[-1])["o"]
             assert golden.tobytes() == expected.tobytes()
             at += t
 
 
-def run(simulated: Simulated, case: Case, stalls: Stalls | None = None) -> tuple[dict[str, Any], list[Any]]:
-    """The streams after a run, whose results are those of golden, and the bursts of the memory."""
+def run(simulated: Simulated, case: Case, seed: int = 0, chance: float = 0.0) -> int:
+    """Beats read in a run, whose results must be those of golden. chance: of a pause of a stream."""
     alone: Any = simulated.component
     params, kernel = case.params, alone.kernel
-    bench = AxiBench(simulated, stalls) if stalls else AxiBench(simulated)
+    bench = AxiBench(simulated, seed=seed, chance=chance)
     image = bytearray(OFFSET * 64) + bytearray(case.image.tobytes())
     memory = bench.memory(alone.m_axi, channel({BASE: image}, rate=Fraction(7, 10), latency=100))
     tokens: dict[str, list[int]] = {"i_descriptor": [], "i_x": [], "i_e": []}
@@ -98,21 +93,53 @@ def run(simulated: Simulated, case: Case, stalls: Stalls | None = None) -> tuple
         for port, itensor in params.inputs(bounds).items():
             tokens[port] += encode_port(itensor, inputs[port])
         expected += encode_port(params.outputs(bounds)["o"], params.golden(bounds, inputs)["o"])
-    found = {port: bench.source(getattr(kernel, port), words, port) for port, words in tokens.items()}
-    found["o"] = bench.sink(kernel.o, len(expected), "o")
+    for port, words in tokens.items():
+        bench.source(getattr(kernel, port), words, port)
+    found = bench.sink(kernel.o, len(expected), "o")
     bench.run()
-    assert found["o"].tokens == expected
-    return found, memory.bursts
+    assert found.tokens == expected
+    return sum(burst[3] for burst in memory.bursts)
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_results_are_those_of_golden(name: str) -> None:
+    """Four executions, without pauses and with more and more of them, read the weights once."""
     params = params_of(name)
-    found, bursts = run(Simulated(Alone(params)), Case(params, [1, 3, 20, 1], 1))
-    assert sum(burst[3] for burst in bursts) == params.beats
+    simulated = Simulated(Alone(params))
+    for seed, chance in enumerate((0.0, 0.3, 0.8)):
+        assert run(simulated, Case(params, [1, 3, 20, 1], seed), seed, chance) == params.beats
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_clocks(name: str) -> None:
     for t in (1, 7, 20):
         check_clocks(params_of(name), {"t": t, "offset": 0})
+
+
+@pytest.mark.slow
+def test_resources() -> None:
+    sizes = ("jet 0", "two groups", "bytes", "groups of 64")
+    check_all([(params_of(name), {"t": 1, "offset": 0}) for name in sizes])
+
+
+def test_bad_params() -> None:
+    with pytest.raises(ValueError) as caught:
+        ResidentParams(column=column(t_lanes=2), sums=False)
+    assert str(caught.value) == "t_lanes of a matmul with resident weights must be 1, not 2"
+    with pytest.raises(ValueError) as caught:
+        ResidentParams(column=column(minimum=True), sums=False)
+    assert str(caught.value) == "sums of a matmul with minimums must be True, not False"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"t": 0, "offset": 0}, "t is 0; the matmul takes 1 to 20 rows"),
+        ({"t": 21, "offset": 0}, "t is 21; the matmul takes 1 to 20 rows"),
+        ({"t": 1, "offset": -1}, "offset must be 0 to 2^32 - 1 beats, not -1"),
+    ],
+)
+def test_bad_bounds(bounds: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        params_of("one tile").describe(bounds)
+    assert str(caught.value) == message
