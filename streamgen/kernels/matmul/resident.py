@@ -67,6 +67,7 @@ class ResidentParams:
     sums: bool
     memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
     is_of_column: ClassVar[bool] = True
+    keeps_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name, value in (("t_lanes", self.column.t_lanes), ("formats", len(self.column.formats))):
@@ -301,7 +302,7 @@ class ResidentParams:
         pairs, odd = divmod(lanes, 2)
         dots = column.lane(2).resources * pairs + column.lane(1).resources * odd
         bits = column.accumulator_bits
-        scaler = Resources(lut=8 * bits, ff=7 * bits + 20, dsp=1)
+        scaler = Resources(lut=8 * bits, ff=2 * bits, dsp=1)
         if column.bias:
             scaler += column.results.adder.resources
         kept = self.words.storage + self.rows.storage + self.ring.storage
