@@ -18,7 +18,7 @@ from typing import Any
 
 from streamgen.api.energy import energy
 from streamgen.artifact.manifest import MemoryTiming
-from streamgen.artifact.roles import BEST, KEEP
+from streamgen.artifact.roles import BEST, KEEP, USES
 from streamgen.base.collector import collector_at_rest
 from streamgen.base.extras import needed
 from streamgen.base.progress import Progress, step, told
@@ -107,7 +107,9 @@ def estimate(
         plan=design.plan,
         context=design.graph.context,
         weights=sum(n * k for _, matmul in graph.matmuls() for n, k in (matmul.extents,)),
-        weight_bytes=sum(b.bytes for group in built for b in group.outline.buffers if b.role == "weights"),
+        weight_bytes=sum(
+            b.bytes for group in built for b in group.outline.buffers if b.role in USES["weights"]
+        ),
         bandwidth=config.card.hbm.rate,
         data_sheet=config.card.hbm.data_sheet,
         joules=_joules(built, headline(passes, text=text), config),

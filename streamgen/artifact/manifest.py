@@ -70,7 +70,8 @@ class Buffer:
 
     role: use of the buffer. A buffer of role `state` keeps values from run to run; the host fills it with
     zeros before the first run. A buffer of role `spill` keeps values from phase to phase of a run; the host
-    does not touch it. bytes: largest size, a multiple of 64. itensor: order of the tokens in memory, as text,
+    does not touch it. A buffer of role `resident` holds weights that the hardware reads after a reset only.
+    bytes: largest size, a multiple of 64. itensor: order of the tokens in memory, as text,
     for one token tile. tile_loop: loop of the itensor that runs `tiles` times as often in a run of `tiles`
     tiles; None if the itensor does not depend on the number of tiles. shape: logical shape at the largest
     number of tokens; elements beyond it are zero padding. With a `tile_loop`, dimension 0 is the tokens.
@@ -78,7 +79,7 @@ class Buffer:
     """
 
     name: str
-    role: Literal["input", "output", "state", "spill", "weights", "table", "status"]
+    role: Literal["input", "output", "state", "spill", "weights", "resident", "table", "status"]
     channel: int
     bytes: int
     itensor: str | None = None

@@ -4,7 +4,7 @@ IDS, POSITIONS, LOGITS, INDEX = "ids", "positions", "logits", "best_indices"
 BEST, KEEP = "best", "keep"  # variants of a run: only the id of the greatest logit; only keys and values
 
 USES = {
-    "weights": ("weights",),
+    "weights": ("weights", "resident"),
     "caches": ("state",),
     "spills": ("spill",),
     "inputs, outputs": ("input", "output"),

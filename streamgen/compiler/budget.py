@@ -125,6 +125,12 @@ def _require_taken(policy: str, config: CompileConfig) -> None:
             f"CompileConfig.n_lanes is {config.n_lanes}, but a design with the policy 'spatial' has no "
             "engine. Give rows to matmuls in CompileConfig.fixed, or use the policy 'shared' or 'mixed'"
         )
+    for name in ("n_lanes", "token_lanes", "prefetch_beats") if policy == "resident" else ():
+        if (asked := getattr(config, name)) is not None:
+            raise ValueError(
+                f"CompileConfig.{name} is {asked}, but it has no effect with the policy 'resident'. Leave it "
+                "out, or give n_lanes to matmuls in CompileConfig.fixed"
+            )
     if policy == "shared" and config.token_lanes is not None:
         raise ValueError(
             f"CompileConfig.token_lanes is {config.token_lanes}, but with the policy 'shared' one engine "
@@ -140,10 +146,11 @@ def products_of(model: LogicalGraph) -> int:
 
 def is_small(model: LogicalGraph, config: CompileConfig) -> bool:
     """Whether the design has the sizes of a small design, without a search: the user asks for it, or the
-    products of a token take at most `CYCLES` cycles with the multipliers of a small design."""
+    products of a token take at most `CYCLES` cycles with the multipliers of a small design. With the policy
+    "resident" it has them only if the user asks for it."""
     if config.goal is not None:
         return config.goal == "small"
-    return products_of(model) <= CYCLES * MULTIPLIERS
+    return config.policy != "resident" and products_of(model) <= CYCLES * MULTIPLIERS
 
 
 def multipliers_on(board: Board) -> int:
@@ -156,12 +163,13 @@ def multipliers_of(model: LogicalGraph, config: CompileConfig) -> int:
 
     If the user gave a limit, that one. Otherwise the smallest power of two with which the products of a token
     take at most `CYCLES` cycles, if each multiplier computes one product per cycle. It is at least 32 for
-    each matmul, or for each of two columns of an engine, and at most 1,024. Factors that the user fixes may
-    need more, so with such factors it is 1,024.
+    each matmul, or for each of two columns of an engine, and at most 1,024; with resident weights at least 64
+    for each matmul. Factors that the user fixes may need more, so with such factors it is 1,024.
     """
     if config.multipliers is not None or config.fixed or config.n_lanes or config.token_lanes:
         return config.most_multipliers
     products = products_of(model)
-    least = MX_GROUP * max(2, sum(1 for _ in model.matmuls()))
+    each = 2 if config.policy == "resident" else 1
+    least = MX_GROUP * max(2, each * sum(1 for _ in model.matmuls()))
     asked = max(least, 1 << (-(-products // CYCLES) - 1).bit_length()) if products else least
     return min(config.most_multipliers, asked)

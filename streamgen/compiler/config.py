@@ -19,6 +19,7 @@ from streamgen.platform.boards import DEFAULT_BOARD, Board, Channel, board_of
 MULTIPLIERS = 1024  # default limit for a model that is not small
 MOST_TOKENS = 1 << 24  # largest pass and context that the registers hold, with room for addresses
 GOALS = ("conversation", "decode", "prompt", "latency", "small")
+POLICIES = ("spatial", "shared", "mixed", "resident")
 SMALL: Mapping[str, int] = {"channels": 8, "max_tokens": 16, "context": 2048}
 """Sizes of a small design."""
 VECTOR_LANES = (1, 2, 4, 8, 16, 32)  # elements per cycle outside of matmuls, up to a group of a quantiser
@@ -61,8 +62,10 @@ class CompileConfig:
         card. Fuller designs may not reach the clock.
     policy: Whether matmuls have columns of multipliers of their own. With "spatial", every matmul has its own
         columns. With "shared", all matmuls take turns on one engine, which has one column for each memory
-        channel. With "mixed", a matmul gets its own columns if that saves cycles or if `fixed` names it. The
-        default is "spatial" for models of matmuls and elementwise operations, and "shared" for all others.
+        channel. With "mixed", a matmul gets its own columns if that saves cycles or if `fixed` names it. With
+        "resident", every matmul has its own kernel, which reads its weights once after a reset and keeps them
+        on the chip. The default is "spatial" for models of matmuls and elementwise operations, and "shared"
+        for all others. If the goal "latency" is given, it is "resident" for models whose weights fit.
     weights: Format of the weights of all matmuls. By default, quantised weights of a checkpoint keep their
         format and float weights become "w4".
     head: Format of the weights that compute the logits of a language model.
@@ -118,7 +121,7 @@ class CompileConfig:
     channels: int | None = None
     converter_bits: int | None = None
     fill: float | None = None
-    policy: Literal["spatial", "shared", "mixed"] | None = None
+    policy: Literal["spatial", "shared", "mixed", "resident"] | None = None
     weights: str | None = None
     head: str = BYTES.name
     formats: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -154,8 +157,8 @@ class CompileConfig:
             ("fill", "None, or above 0 and at most 1", self.fill is None or 0 < self.fill <= 1),
             (
                 "policy",
-                "None, 'spatial', 'shared' or 'mixed'",
-                self.policy in (None, "spatial", "shared", "mixed"),
+                f"None, {alternatives(POLICIES)}",
+                self.policy in (None, *POLICIES),
             ),
             ("weights", f"None, {alternatives(FORMATS)}", self.weights in (None, *FORMATS)),
             ("head", alternatives(FORMATS), self.head in FORMATS),

@@ -37,6 +37,7 @@ What else Params may have, and what holds where they have it not; functions belo
                         room behind it, where tokens are so wide that it would cost a second memory; False
     is_of_column        whether it gives a matmul column its weights, which stay on the channel that was
                         chosen for the column; False
+    keeps_weights       whether it reads memory after a reset only, and keeps what it has read; False
     row_units           equal pieces of each row behind its memory port that may lie on different channels;
                         if there are several, `parts(row_units)` are loads of parts of rows, `joined(parts)`
                         joins what they send, `joined_bounds(parts, bounds)` are its bounds; 1
@@ -152,6 +153,11 @@ def is_of_column(params: KernelParams) -> bool:
     """Whether it gives a matmul column its weights, which lie on the channel that was chosen for the
     column."""
     return getattr(params, "is_of_column", False)
+
+
+def keeps_weights(params: KernelParams) -> bool:
+    """Whether it reads memory after a reset only, and keeps what it has read."""
+    return getattr(params, "keeps_weights", False)
 
 
 def row_units(params: KernelParams) -> int:

@@ -198,7 +198,7 @@ class Execution:
         if slot is None:
             slot = next(k for k in range(self.slots) if k not in {flight.slot for flight in self._in_flight})
         chosen = self.manifest.variant(variant)
-        self._load(device, chosen.program, slot)
+        stale = self._load(device, chosen.program, slot)
         for info in self.buffers("input"):
             buffer = device.allocate(info.name, slot)
             if info.name in images:
@@ -209,6 +209,8 @@ class Execution:
             device.allocate(info.name, slot)
         status = device.allocate(self.buffers("status")[0].name, slot)
         status.write(bytes(self.manifest.status_bytes))  # so that an old block is not mistaken for a new one
+        if stale:
+            device.reset()
         scalars = {"command": COMMAND_RUN, "tiles": tiles, "position": position, "timeout": self.patience}
         for name, value in scalars.items():
             device.set_scalar(name, value, slot)
@@ -340,8 +342,11 @@ class Execution:
             except DeviceError:  # the caller already raises the first error
                 self.close()
 
-    def _load(self, device: Device, program: PhaseTable, slot: int) -> None:
-        """Write the phase table of a run, and all weights whose file has changed since they were written."""
+    def _load(self, device: Device, program: PhaseTable, slot: int) -> bool:
+        """Write the phase table of a run, and all weights whose file has changed since they were written.
+        Returns whether the hardware may keep other weights, so that it needs a reset. Raises RuntimeError
+        if such weights have changed while a run is in flight."""
+        stale = False
         for info in self.manifest.buffers:
             buffer = device.allocate(info.name, slot)
             if info.role == "table":
@@ -351,11 +356,16 @@ class Execution:
                 stamp = _stamp(path)
                 if self._stamps.get(info.file) == stamp:
                     continue
+                if info.role == "resident":
+                    if self._in_flight:
+                        raise RuntimeError(f"{path} has changed, but a run with its weights is in flight")
+                    stale = True
                 offset = 0
                 for piece in self._files.pieces(info.file):
                     buffer.write(piece, offset)
                     offset += len(piece)
                 self._stamps[info.file] = stamp
+        return stale
 
     def _late(self, image: bytes) -> str:
         """Explain a run that is not done in time with its status block."""

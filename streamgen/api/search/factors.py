@@ -56,7 +56,8 @@ def factors_of(model: LogicalGraph, config: CompileConfig) -> tuple[Factor, ...]
 
 
 def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]) -> Iterator[Factor]:
-    engine = tuple(p for p in policies if p != "spatial")
+    engine = tuple(p for p in policies if p in ("shared", "mixed"))
+    columns = tuple(p for p in policies if p != "resident")
     alone = tuple(p for p in policies if p == "spatial")
 
     def factor(name: str, values: Sequence[Value], among: tuple[str, ...], law: str) -> Iterator[Factor]:
@@ -92,7 +93,7 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
         yield from factor("attention_lanes", (None, 1, 2, 4, 8, 16, 32), policies, law)
         law = "a power of two, from the positions that attention takes to the channels of all caches"
         yield from factor("cache_channels", (None, 1, 2, 4, 8, 16), policies, law)
-    yield from factor("prefetch_beats", (None, *PREFETCH), policies, "whole bursts of 64 beats")
+    yield from factor("prefetch_beats", (None, *PREFETCH), columns, "whole bursts of 64 beats")
     held = [None, 0, *(config.card.memory_bits // part for part in HELD)]
     yield from factor("hold_bits", held, engine, "values that do not fit into these bits go through memory")
     lanes = [None, *(n for n in (1, 2, 4, 8) if n == 1 or n < 2 * config.size("max_tokens"))]

@@ -20,6 +20,7 @@ from streamgen.compiler.emit.images import (
 )
 from streamgen.compiler.emit.resources import find_fit
 from streamgen.compiler.emit.top import TopParams, awaited
+from streamgen.contract import keeps_weights
 from streamgen.model.graph import Graph, Program, Regions
 from streamgen.platform.boards import Board
 from streamgen.platform.capacity import bytes_by_channel, in_pages, require_room
@@ -58,8 +59,15 @@ def outline(program: Program, budget: Budget, *, ends: bool = False) -> Outline:
     encoding = encode(program, set(awaited(graph)), constants, ends=ends)
     boundary = [boundary_buffer(program, t) for t in graph.tensors if t.role in ("input", "output")]
     kept = {t.place: kept_buffer(t) for t in graph.tensors if t.role in ("state", "spill")}
+    resident = {t.channel for t in graph.tensors if keeps_weights(graph.node(t.node).params)}
     weights = [
-        Buffer(name=weights_name(c), role="weights", channel=c, bytes=count, file=weights_file(c))
+        Buffer(
+            name=weights_name(c),
+            role="resident" if c in resident else "weights",
+            channel=c,
+            bytes=count,
+            file=weights_file(c),
+        )
         for c, count in constant_bytes(graph).items()
     ]
     counters = [

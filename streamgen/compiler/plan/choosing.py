@@ -20,11 +20,13 @@ from streamgen.compiler.plan.grouping import GroupPlan, parts_of
 from streamgen.compiler.plan.policy import hardware, limited, quantised
 from streamgen.compiler.plan.promise import Blueprint, Needs
 from streamgen.compiler.plan.record import By, DesignPlan, PlannedFactor
+from streamgen.compiler.plan.resident import fit, over_one_slr, unfit
 from streamgen.compiler.plan.sketch import Sketch
 from streamgen.compiler.schedule import HardwarePlan
 from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.formats import MX_GROUP
+from streamgen.platform.boards import Board
 from streamgen.platform.capacity import RESOURCES, number
 
 _T = TypeVar("_T")
@@ -105,7 +107,24 @@ def _line(error: BudgetError) -> str:
 def _designs(
     graph: LogicalGraph, asked: CompileConfig, config: CompileConfig, longest: int
 ) -> Iterator[PlannedDesign]:
-    """Designs that fit the card as far as it is known before FIFOs have depths; the best first."""
+    """Designs that fit the card as far as it is known before FIFOs have depths; the best first. For the goal
+    "latency", designs whose weights stay on the chip come before all others."""
+    why = ""
+    if asked.goal == "latency" and asked.policy is None and not graph.context:
+        why = unfit(graph, config.card)
+        try:
+            yield from () if why else _networks(graph, asked, replace(config, policy="resident"))
+        except BudgetError as error:
+            why = _line(error)
+    for design in _by_policy(graph, asked, config, longest):
+        factors = [replace(f, why=f.why or why) if f.name == "policy" else f for f in design.plan.factors]
+        yield replace(design, plan=replace(design.plan, factors=tuple(factors)))
+
+
+def _by_policy(
+    graph: LogicalGraph, asked: CompileConfig, config: CompileConfig, longest: int
+) -> Iterator[PlannedDesign]:
+    """The designs with the configured policy, or with the default one."""
     if is_small(graph, asked):
         yield _small(graph, asked, config)
     elif policy_of(graph, config) == "shared":
@@ -277,7 +296,7 @@ class _Engines:
         if not self._cached:
             factors |= {"attention_lanes": None, "cache_channels": None}
         multipliers = self._asked.multipliers or plan.unit * MX_GROUP
-        return replace(self._config, **factors, multipliers=multipliers, context=context)
+        return replace(self._config, **factors, multipliers=multipliers, context=context or None)
 
     def _placed(self, candidate: _Candidate, graph: LogicalGraph) -> Sequence[GroupPlan] | str:
         """The accelerator of a candidate, or the reason why it does not fit the card."""
@@ -322,7 +341,7 @@ class _Engines:
     def _short(self, needs: Needs) -> str:
         """The resource that is most short, with the amounts."""
         board = self._board
-        home = next(slr.resources for slr in board.slrs if slr.name == board.hbm.slr)
+        home = board.home.resources
         places = ((needs.all, board.resources, ""), (needs.fixed, home, f" at the memory ({board.hbm.slr})"))
         worst, text = 1.0, ""
         for needed, there, where in places:
@@ -402,23 +421,26 @@ def _differs(factors: dict[str, int], others: dict[str, int], name: str) -> bool
 
 
 def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) -> Iterator[PlannedDesign]:
-    """Designs of a model whose matmuls have columns of their own, the best first. The multipliers are halved
-    as long as the design does not fit, and then down to a design that is clearly slower."""
+    """Designs of a model whose matmuls have hardware of their own, the best first. The multipliers become
+    fewer as long as the design does not fit, and then down to a design that is clearly slower."""
     most = asked.channels or config.card.hbm.channels
-    top = multipliers_on(config.card)
-    budgets = (
-        [asked.multipliers] if asked.multipliers else [top >> k for k in range(8) if top >> k >= MX_GROUP]
-    )
+    policy = policy_of(graph, config)
+    resident = policy == "resident"
+    budgets = [asked.multipliers] if asked.multipliers else _multipliers(config.card, resident)
     placed: list[tuple[float, PlannedDesign]] = []
     refused: list[str] = []
     first: BudgetError | None = None
     goal = _goal(graph, asked)
     passes = goal.passes(graph.context, config.size("max_tokens"))
+    reason = fit(graph, config.card) if resident and not asked.policy else ""
     for multipliers in budgets:
         tried = replace(config, channels=most, multipliers=multipliers)
         try:
             parts = parts_of(graph, tried)
-            short = next((why for part in parts if (why := Blueprint(part).shortage)), "")
+            prints = [Blueprint(part) for part in parts]
+            short = next((why for each in prints if (why := each.shortage)), "")
+            if resident and not short and not asked.multipliers:
+                short = over_one_slr(prints[0].needs.all, config.card)
         except BudgetError as error:
             first, short = first or error, _line(error)
         if short:
@@ -430,7 +452,7 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
         )
         why = refused[-1] if refused else ""
         factors = (
-            PlannedFactor("policy", policy_of(graph, config), "user" if asked.policy else "rule"),
+            PlannedFactor("policy", policy, "user" if asked.policy else "rule", reason),
             PlannedFactor("channels", most, "user" if asked.channels else "rule"),
             PlannedFactor("multipliers", multipliers, "user" if asked.multipliers else "search", why),
             PlannedFactor("max_tokens", config.max_tokens, "user" if asked.max_tokens else "rule"),
@@ -446,3 +468,13 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
     near = [design for cycles, design in placed if cycles <= NEAR * least]
     rest = [design for cycles, design in placed if cycles > NEAR * least]
     yield from (*reversed(near), *rest)
+
+
+def _multipliers(board: Board, resident: bool) -> list[int]:
+    """The numbers of multipliers that are tried, the largest first: powers of two on the whole board or, for
+    weights that stay on the chip, eighths of what one SLR has room for."""
+    if resident:
+        rows = int(2 * board.home.resources.dsp * board.fill) // MX_GROUP
+        return [rows * eighths // 8 * MX_GROUP for eighths in range(8, 0, -1)]
+    top = multipliers_on(board)
+    return [top >> k for k in range(8) if top >> k >= MX_GROUP]

@@ -3,6 +3,7 @@
     spatial   every matmul has columns of its own; a section is one phase
     shared    all matmuls take turns on one engine, which has one column for each memory channel
     mixed     some matmuls have columns of their own and the rest take turns, whichever saves cycles
+    resident  all matmuls have kernels of their own, which keep their weights on the chip (`plan.resident`)
 
 All other equal operations share a kernel, if they are in different phases and sharing is cheaper
 (`schedule.instances`).
@@ -22,6 +23,7 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.explore import Fixed, attention_width, explore, fixed_factors
 from streamgen.compiler.explore.estimate import GAP
 from streamgen.compiler.lower import finish
+from streamgen.compiler.plan.resident import resident_plan
 from streamgen.compiler.schedule import (
     Derivation,
     HardwarePlan,
@@ -93,6 +95,8 @@ def _hardware(model: LogicalGraph, budget: Budget) -> HardwarePlan:
                 "policy 'shared' no matmul has factors of its own. Use the policy 'mixed' or 'spatial'"
             )
         return _engine(budget)
+    if budget.policy == "resident":
+        return resident_plan(model, budget)
     scheduled = schedule(model, None)
     if budget.policy == "mixed":
         return _Mixed(model, scheduled, budget).plan()

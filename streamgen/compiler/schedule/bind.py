@@ -23,6 +23,7 @@ from streamgen.compiler.schedule.matmul import Matmuls
 from streamgen.compiler.schedule.phases import Phase, Schedule
 from streamgen.compiler.schedule.place import PhaseSite, cache_places
 from streamgen.compiler.schedule.plan import HardwarePlan
+from streamgen.compiler.schedule.resident import ResidentMatmuls
 from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.compiler.schedule.uses import Uses
 from streamgen.contract import Bounds
@@ -87,6 +88,11 @@ class Given:
         """The matmuls that have columns of their own."""
         return Alone(self.schedule, self.plan, self.extent)
 
+    @cached_property
+    def resident(self) -> ResidentMatmuls:
+        """The matmuls whose weights stay on the chip."""
+        return ResidentMatmuls(self.schedule, self.plan, self.extent)
+
 
 def bind(given: Given, tokens: int, position: int, like: Binding | None = None) -> Binding:
     """The kernels of a run of `tokens` tokens from `position` on. like: binding of the largest run, whose
@@ -111,7 +117,9 @@ class Binder:
             tokens=tokens, position=position,
         )  # fmt: skip
         self._holds = Holds()
-        self._matmuls = Matmuls(given.engine, given.alone, self._uses, self._instances, self._holds)
+        self._matmuls = Matmuls(
+            given.engine, given.alone, given.resident, self._uses, self._instances, self._holds
+        )
         self._requested: dict[str, Bounds] = {}
         self._made: dict[tuple[Value, int], Bound] = {}  # by value and phase
         self._lasts: dict[tuple[Value, int], int] = {}  # by value and section, the last phase that had it

@@ -20,6 +20,7 @@ from streamgen.compiler.schedule.holds import Hold, Holds
 from streamgen.compiler.schedule.instances import Instance, Instances
 from streamgen.compiler.schedule.phases import Phase
 from streamgen.compiler.schedule.place import PhaseSite
+from streamgen.compiler.schedule.resident import ResidentMatmuls
 from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.compiler.schedule.uses import Uses
 from streamgen.itensor import ITensor, broadcast
@@ -37,8 +38,16 @@ from streamgen.numbers.formats import MX_GROUP, round_f24
 class Matmuls:
     """The matmuls of a run."""
 
-    def __init__(self, engine: Engine, alone: Alone, uses: Uses, instances: Instances, holds: Holds) -> None:
-        self._engine, self._alone, self._plan = engine, alone, engine.plan
+    def __init__(
+        self,
+        engine: Engine,
+        alone: Alone,
+        resident: ResidentMatmuls,
+        uses: Uses,
+        instances: Instances,
+        holds: Holds,
+    ) -> None:
+        self._engine, self._alone, self._resident, self._plan = engine, alone, resident, engine.plan
         self._uses, self._instances, self._holds = uses, instances, holds
         self._waiting: dict[Value, list[Hold]] = {}  # holds of codes and exponents of operands
         self._read: dict[int, MatmulOperand] = {}  # by phase
@@ -49,7 +58,8 @@ class Matmuls:
         if isinstance(x, MatmulOperand):
             y = site.once("engine", lambda: self._shared(site, x))[step]
         elif isinstance(x, Stream):
-            y = self._by_itself(site, step, x)
+            own = self._resident.matmul if self._plan.resident else self._by_itself
+            y = own(site, step, x)
         else:
             raise GraphError(f"operation {step.name!r}: no kernel multiplies a {type(x).__name__}")
         return replace(y, shape=step.outputs[0].shape)

@@ -61,6 +61,11 @@ class HardwarePlan:
         return {} if self.own is None else self.own.linears
 
     @property
+    def resident(self) -> bool:
+        """Whether the weights of all matmuls stay on the chip."""
+        return self.own is not None and self.own.resident
+
+    @property
     def largest(self) -> int:
         """Tokens of the largest run."""
         return -(-self.max_tokens // self.token_lanes) * self.token_lanes

@@ -117,37 +117,7 @@ class GroupCodes(wiring.Component):
 
         pipe = Pipeline(m, Const(1))
         token = data.View(data.ArrayLayout(REAL, lanes), read.data)
-        step, exponent = greatest[:STEP_BITS], greatest[STEP_BITS:]
-        distance = [(exponent - token[lane].exponent)[:8] for lane in range(lanes)]
-        s = pipe.stage(
-            zero=Cat((d > FAR) | (token[lane].exponent == 0) for lane, d in enumerate(distance)),
-            places=Cat(d[:PLACES] for d in distance),
-            fraction=Cat(token[lane].fraction for lane in range(lanes)),
-            ratio=Array(RATIOS)[step],
-            sign=Cat(token[lane].sign for lane in range(lanes)),
-            greatest=greatest,
-            last=last,
-        )
-        products = [
-            (Cat(s.fraction.word_select(lane, FRACTION), Const(1, 1)) * s.ratio)[:PRODUCT_BITS]
-            for lane in range(lanes)
-        ]
-        same = {"zero": s.zero, "places": s.places, "sign": s.sign, "greatest": s.greatest, "last": s.last}
-        s = pipe.stage(product=Cat(products), **same)
-        magnitudes, ups = [], []
-        for lane in range(lanes):
-            product, places = s.product.word_select(lane, PRODUCT_BITS), s.places.word_select(lane, PLACES)
-            shifted = (Cat(Const(0, FAR), product[BELOW:]) >> places)[: FAR + 16]  # no code is above 127
-            kept, half = shifted[FAR + 9 :], shifted[FAR + 8]
-            rest = Cat(shifted[: FAR + 8], product[:BELOW])
-            magnitudes.append(Mux(s.zero[lane], 0, kept))
-            ups.append(half & (rest.any() | kept[0]) & ~kept.all() & ~s.zero[lane])
-        s = pipe.stage(magnitude=Cat(magnitudes), up=Cat(ups), sign=s.sign, greatest=s.greatest, last=s.last)
-        codes = []
-        for lane in range(lanes):
-            magnitude, up, sign = s.magnitude.word_select(lane, 7), s.up[lane], s.sign[lane]
-            codes.append(((Cat(magnitude, Const(0, 1)) ^ sign.replicate(8)) + (up ^ sign))[:8])
-        s = pipe.stage(codes=Cat(codes), greatest=s.greatest, last=s.last)
+        s = code_stages(pipe, [token[lane] for lane in range(lanes)], greatest, last=last)
         total: Value = Const(0, 0)
         if self._params.sums:
             partial = [s.codes.word_select(lane, 8).as_signed() for lane in range(lanes)]
@@ -175,7 +145,7 @@ class GroupCodes(wiring.Component):
             first=index == 0,
             end=index == tokens - 1,
             last=self.last,
-            **{f"max{lane}": _size(self.elements[lane]) for lane in range(lanes)},
+            **{f"max{lane}": size(self.elements[lane]) for lane in range(lanes)},
         )
         partial = [getattr(s, f"max{lane}") for lane in range(lanes)]
         for _ in range(self._params.tree_stages):
@@ -218,6 +188,45 @@ class GroupCodes(wiring.Component):
             ]
 
 
+def code_stages(pipe: Pipeline, elements: list[Any], greatest: Value, **beside: Value) -> Any:
+    """Four stages from elements to their codes. The last one also holds `greatest` and what is `beside`.
+    greatest: exponent and step of the greatest element of the group."""
+    step, exponent = greatest[:STEP_BITS], greatest[STEP_BITS:]
+    lanes = range(len(elements))
+    distance = [(exponent - element.exponent)[:8] for element in elements]
+    s = pipe.stage(
+        zero=Cat((d > FAR) | (element.exponent == 0) for element, d in zip(elements, distance, strict=True)),
+        places=Cat(d[:PLACES] for d in distance),
+        fraction=Cat(element.fraction for element in elements),
+        ratio=Array(RATIOS)[step],
+        sign=Cat(element.sign for element in elements),
+        greatest=greatest,
+        **beside,
+    )
+    products = [
+        (Cat(s.fraction.word_select(lane, FRACTION), Const(1, 1)) * s.ratio)[:PRODUCT_BITS] for lane in lanes
+    ]
+
+    def kept() -> dict[str, Value]:
+        return {name: getattr(s, name) for name in ("greatest", *beside)}
+
+    s = pipe.stage(product=Cat(products), zero=s.zero, places=s.places, sign=s.sign, **kept())
+    magnitudes, ups = [], []
+    for lane in lanes:
+        product, places = s.product.word_select(lane, PRODUCT_BITS), s.places.word_select(lane, PLACES)
+        shifted = (Cat(Const(0, FAR), product[BELOW:]) >> places)[: FAR + 16]  # no code is above 127
+        above, half = shifted[FAR + 9 :], shifted[FAR + 8]
+        rest = Cat(shifted[: FAR + 8], product[:BELOW])
+        magnitudes.append(Mux(s.zero[lane], 0, above))
+        ups.append(half & (rest.any() | above[0]) & ~above.all() & ~s.zero[lane])
+    s = pipe.stage(magnitude=Cat(magnitudes), up=Cat(ups), sign=s.sign, **kept())
+    codes = []
+    for lane in lanes:
+        magnitude, up, sign = s.magnitude.word_select(lane, 7), s.up[lane], s.sign[lane]
+        codes.append(((Cat(magnitude, Const(0, 1)) ^ sign.replicate(8)) + (up ^ sign))[:8])
+    return pipe.stage(codes=Cat(codes), **kept())
+
+
 def group_codes(groups: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     """The codes, float64, of groups of finite f24 values, float64 [..., 32]; exponents b, not biased, and
     steps of the greatest, int32 [...]. Those of groups of zeros mean nothing."""
@@ -227,6 +236,6 @@ def group_codes(groups: ndarray) -> tuple[ndarray, ndarray, ndarray]:
     return np.clip(np.rint(groups * factors[..., None]), -127, 127), b, step
 
 
-def _size(element: Any) -> Value:
+def size(element: Any) -> Value:
     """The exponent of a real, followed by the bits that select a step."""
     return Cat(element.fraction[FRACTION - STEP_BITS :], element.exponent)

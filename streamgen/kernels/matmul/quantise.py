@@ -275,7 +275,7 @@ class Quantise(wiring.Component):
         with m.If(~self.o_e.valid | self.o_e.ready):
             m.d.sync += [
                 self.o_e.valid.eq(e_sent != r_stored),
-                self.o_e.payload.eq(_exponent(row_e.data.greatest)),
+                self.o_e.payload.eq(exponent(row_e.data.greatest)),
                 e_sent.eq(e_sent + (e_sent != r_stored)),
             ]
 
@@ -293,7 +293,7 @@ class Quantise(wiring.Component):
                 read.eq(r_drained != r_stored),
                 greatest.eq(row_x.data.greatest),
                 self.o_x.valid.eq(read),
-                self.o_x.payload.eq(self._token(group_out.data, greatest)),
+                self.o_x.payload.eq(mxi8_token(group_out.data, greatest, self.params.sums)),
             ]
             with m.If(r_drained != r_stored):
                 at_end = sent == row_x.data.end
@@ -361,15 +361,16 @@ class Quantise(wiring.Component):
                     m.d.sync += [*new_row, rows.eq(rows - 1), running.eq(rows != 1)]
         return taken & group_begins, taken & row_begins
 
-    def _token(self, group: Any, row_greatest: Value) -> Value:
-        """The group in its sent form: with its shift, and zeros if it is too small."""
-        distance = (row_greatest - group.greatest)[:8]
-        kept = (group.greatest != 0) & ~distance[4:].any() & (row_greatest != NOT_FINITE)
-        fields = [Mux(kept, group.codes, 0), Mux(kept, distance[:4], MX_MAX_SHIFT)]
-        fields += [Mux(kept, group.step, 0), Const(0, 1)]
-        if self.params.sums:
-            fields.append(Mux(kept, Cat(group.sum, group.sum[-1].replicate(16 - len(group.sum))), 0))
-        return Cat(fields)
+
+def mxi8_token(group: Any, row_greatest: Value, sums: bool) -> Value:
+    """A group in its sent form: with its shift, and zeros if it is too small."""
+    distance = (row_greatest - group.greatest)[:8]
+    kept = (group.greatest != 0) & ~distance[4:].any() & (row_greatest != NOT_FINITE)
+    fields = [Mux(kept, group.codes, 0), Mux(kept, distance[:4], MX_MAX_SHIFT)]
+    fields += [Mux(kept, group.step, 0), Const(0, 1)]
+    if sums:
+        fields.append(Mux(kept, Cat(group.sum, group.sum[-1].replicate(16 - len(group.sum))), 0))
+    return Cat(fields)
 
 
 def _used(granted: Signal, released: Signal) -> Value:
@@ -377,7 +378,7 @@ def _used(granted: Signal, released: Signal) -> Value:
     return (granted - released)[: len(granted)]
 
 
-def _exponent(greatest: Value) -> Value:
+def exponent(greatest: Value) -> Value:
     """E of a row, 16 bits, from its greatest biased exponent."""
     e = (greatest - E_BIAS).as_signed()
     return Mux(greatest == 0, 0, Mux(greatest == NOT_FINITE, E_NOT_FINITE, e))

@@ -80,7 +80,7 @@ class Plan:
     linears: by matmul. widths: elements of a token, by input, by elementwise operation and, for its bias, by
     matmul. quantisers: elements that a quantiser takes in a cycle, by the value that it reads. pads: by
     value, the multiple to which its features are padded; all values of one of the `classes` have the same.
-    tried: every design that the search evaluated.
+    tried: every design that the search evaluated. resident: whether the weights stay on the chip.
     """
 
     token_lanes: int
@@ -93,6 +93,7 @@ class Plan:
     channels: int
     reasons: tuple[str, ...]
     tried: tuple[Tried, ...] = ()
+    resident: bool = False
 
     @property
     def multipliers(self) -> int:

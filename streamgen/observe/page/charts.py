@@ -335,7 +335,7 @@ def fifos(reports: Sequence[FifoReport]) -> Bars:
     )
 
 
-ROLES = {"weights": "c0", "state": "c1", "spill": "c3", "input": "c2", "output": "c4"}
+ROLES = {"weights": "c0", "resident": "c0", "state": "c1", "spill": "c3", "input": "c2", "output": "c4"}
 
 
 def memory(view: GroupView) -> Columns:

@@ -103,6 +103,11 @@ class Board:
                 raise ValueError(f"{name} of board {self.name!r} must be above 0 and at most 1, not {share}")
 
     @property
+    def home(self) -> Slr:
+        """The SLR at the memory."""
+        return next(slr for slr in self.slrs if slr.name == self.hbm.slr)
+
+    @property
     def resources(self) -> Resources:
         """What all SLRs offer together."""
         total = Resources(lut=0, ff=0)
