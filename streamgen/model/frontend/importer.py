@@ -123,7 +123,11 @@ class Importer:
         if not outputs:
             raise UnsupportedOperationError("the module returns no tensor; one or more are needed")
         operations = fused(self.draft.operations, outputs)
-        return LogicalGraph(tuple(self.inputs), operations, outputs), results
+        inputs = tuple(self.inputs)
+        if any(self.draft.places in operation.inputs for operation in operations):
+            assert self.draft.places is not None
+            inputs = (*inputs, Input(self.draft.places, 1, "ids"))
+        return LogicalGraph(inputs, operations, outputs), results
 
     def _walk(self) -> list[str | None]:
         """Read every call and the results; raise one error with all problems."""
@@ -183,10 +187,12 @@ class Importer:
         elements = self.draft.elements
         if not contents.numel():
             raise Unsupported("a result holds no elements")
-        if contents.numel() % elements.rows:
+        single = elements.are_single(contents // elements.stride)
+        count = len(elements.starts) if single else elements.rows
+        if contents.numel() % count:
             raise Unsupported("an output must have a row for each token")
-        rows, columns = elements.lines(contents.reshape(elements.rows, -1))
-        if not torch.equal(rows, elements.tokens):
+        rows, columns = elements.lines(contents.reshape(count, -1))
+        if not torch.equal(rows, elements.rows_of(count)):
             raise Unsupported("the rows of an output must be in the order of the tokens of the inputs")
         return self.draft.value(self.program.graph.find_nodes(op="output")[0], columns)
 
