@@ -273,7 +273,7 @@ class _Engines:
         if not self._cached:
             factors |= {"attention_lanes": None, "cache_channels": None}
         multipliers = self._asked.multipliers or plan.unit * MX_GROUP
-        return replace(self._config, **factors, multipliers=multipliers, context=context)
+        return replace(self._config, **factors, multipliers=multipliers, context=context or None)
 
     def _placed(self, candidate: _Candidate, graph: LogicalGraph) -> Sequence[GroupPlan] | str:
         """The accelerator of a candidate, or the reason why it does not fit the card."""

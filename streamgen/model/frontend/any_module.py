@@ -68,12 +68,12 @@ def import_any(
         return import_decoder(module, **_sizes(*given)), None  # type: ignore[arg-type]
     if not given or not is_ids(given[0]):
         imported = import_structured(module, given, longest=longest)
-        return imported.graph, _interface(imported)
+        return imported.graph, interface_of(imported)
     try:
         return import_own(module, given[0], given[1:], UNASKED if context is None else context), None
     except (NoLanguageModel, UnsupportedOperationError) as reason:
         imported = _of_ids(module, given, longest, reason)
-        return imported.graph, _interface(imported)
+        return imported.graph, interface_of(imported)
 
 
 def _of_ids(module: torch.nn.Module, given: Sequence[Any], longest: int, reason: Exception) -> Imported:
@@ -108,7 +108,7 @@ def example_of(extents: Sequence[int], *, ids: bool = False) -> torch.Tensor:
     return torch.randn(*extents, generator=torch.Generator().manual_seed(0))
 
 
-def _interface(imported: Imported) -> Interface:
+def interface_of(imported: Imported) -> Interface:
     """How the module nests its inputs and outputs; GraphError for nests that a folder cannot store."""
     (arguments, _), results = (
         structure.rebuilt({name: name for name in structure.names if name is not None})
