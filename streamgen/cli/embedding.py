@@ -59,7 +59,7 @@ def embed(
 
     \b
     Examples:
-      streamgen embed all-MiniLM-L6-v2 --on golden "A man eats." "A man is eating."
+      streamgen embed all-MiniLM-L6-v2 --on golden "A man eats." "A bird sings."
       streamgen embed all-MiniLM-L6-v2 --on golden "The sea is calm." -o rows.npy
     """
     place = place or ("simulator" if xclbin is None else "card")

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["part_of", "shown_tokens"]
-
 
 def shown_tokens(
     masks: Mapping[str, tuple[np.ndarray, bool]], lead: Sequence[int], dimension: int

@@ -19,8 +19,6 @@ from streamgen.base.files import parsed
 from streamgen.text.folder_files import CONFIG, SETTINGS, TOKENIZER, read_object
 from streamgen.text.library import read, told
 
-__all__ = ["MODULES", "SENTENCES", "SentenceTokenizer", "embedded", "is_sentence_encoder"]
-
 MODULES, LIMITS = "modules.json", "sentence_bert_config.json"
 SENTENCES = "sentences.json"  # of a written folder
 

@@ -238,7 +238,7 @@ def operand_of(
         array, name = np.asarray(value, np.float32), f"{node.name}_constant"
     rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
     if (rows != rows[:1]).any():
-        columns = draft.place_rows(node, rows if change is None else change(rows))
+        columns = draft.sequences.by_place(node, rows if change is None else change(rows))
         if columns is None:
             raise Unsupported(differs(array))
         return Operand(columns, factor=factor)
@@ -279,7 +279,7 @@ def _of_constant(draft: Draft, node: Node, a: Any, b: Any) -> bool:
     tokens = draft.elements.run
     if not tokens or (number != tokens if divides else np.float32(number) != np.float32(1 / tokens)):
         return False
-    means = draft.form(node, value, lambda c: draft.means(node, broadcast(c, node)))
+    means = draft.form(node, value, lambda c: draft.sequences.means(node, broadcast(c, node)))
     if means is not None:
         draft.keep(node, means)
     return means is not None

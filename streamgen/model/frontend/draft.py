@@ -21,6 +21,7 @@ from streamgen.model.frontend.elements import Elements, OtherRows
 from streamgen.model.frontend.in_place import change, is_in_place, memory
 from streamgen.model.frontend.moves import RENAMES, renamed
 from streamgen.model.frontend.refusals import Place
+from streamgen.model.frontend.sequences import Sequences
 from streamgen.model.frontend.tables import Tables
 from streamgen.model.frontend.trace import Constants, Mismatch, Unsupported, shape, where
 from streamgen.model.graph.logical import Operation, Operator
@@ -28,7 +29,6 @@ from streamgen.model.operations import (
     Cache,
     Concat,
     Linear,
-    PlaceRows,
     PositionRows,
     Rearrange,
     ReduceTokens,
@@ -36,7 +36,6 @@ from streamgen.model.operations import (
     Slice,
     TokenRow,
 )
-from streamgen.model.operations.place_rows import PLACES
 from streamgen.numbers.quantisation import GroupGrid, is_uniform
 
 MOST_PIECES = 16  # that may be joined to one value; more are rearranged
@@ -148,10 +147,8 @@ class Draft:
         self.wrapper = wrapper
         self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last, run=run)
         self.masked = masked
-        self.places: str | None = None  # the input with the place of each token in its sequence
+        self.sequences = Sequences(self)
         self._single: set[str] = set()  # values with one row for each sequence
-        self._of_tokens: dict[tuple[str, str], str] = {}  # by reduction and value
-        self._sums: dict[str, str] = {}  # by name of a sum over tokens: the value that it sums
         self.contents: dict[Node, Any] = {}
         self.partial: dict[Node, Partial] = {}
         self.plainly: set[Node] = set()  # calls that are no halves of operations
@@ -224,7 +221,7 @@ class Draft:
         if source not in self.contents:
             raise Unsupported("it needs a value that is computed at run time")
         if self.elements.run and isinstance(self.contents[source], torch.Tensor):
-            self.contents[source] = self._taken(node, self.contents[source])
+            self.contents[source] = self.sequences.taken(node, self.contents[source])
         try:
             return read(self.contents[source])
         except (Mismatch, OtherRows):
@@ -234,69 +231,6 @@ class Draft:
             if moved.op != "call_function" or moved.target in RENAMES:
                 raise
             raise Mismatch(moved, str(reason)) from None
-
-    def _taken(self, node: Node, contents: torch.Tensor) -> torch.Tensor:
-        """Contents that hold only the first token of each sequence, or only the last one, as single values;
-        other contents as they are."""
-        elements = self.elements
-        rows, columns = contents % elements.stride, contents // elements.stride
-        for place, offset in (("first", 0), ("last", elements.run - 1)):
-            tokens = elements.starts + offset
-            if not contents.numel() or not torch.isin(rows, tokens).all():
-                continue
-            if contents.numel() % len(tokens) or elements.are_single(columns):
-                break
-            parts = elements.parts(columns.unique())
-            taken = {
-                name: self.columns(self.of_tokens(node, place, name), elements.size(name))
-                for name, _ in parts
-            }
-            new = columns.clone()
-            for name, features in parts:
-                old = self.columns(name, elements.size(name))[features]
-                for one, other in zip(old.tolist(), taken[name][features].tolist(), strict=True):
-                    new[columns == one] = other
-            return elements.indices(new, rows - offset)
-        return contents
-
-    def of_tokens(self, node: Node, kind: str, source: str) -> str:
-        """The value of one row that a reduction over tokens makes of a value, or that is its first or last
-        row."""
-        if (kind, source) not in self._of_tokens:
-            if source in self.later:
-                source = self.later[source].make(self)
-            op = TokenRow(kind) if kind in ("first", "last") else ReduceTokens(kind)  # type: ignore[arg-type]
-            name = self.add(node, f"{kind}_of_tokens", op, source)
-            self._of_tokens[kind, source] = name
-            if kind == "sum":
-                self._sums[name] = source
-        return self._of_tokens[kind, source]
-
-    def means(self, node: Node, contents: torch.Tensor) -> torch.Tensor | None:
-        """Sums over tokens, divided by the number of tokens; None if contents hold anything else."""
-        columns = contents // self.elements.stride
-        parts = self.elements.parts(columns.reshape(-1))
-        if any(name not in self._sums for name, _ in parts):
-            return None
-        new = []
-        for name, features in parts:
-            mean = self.of_tokens(node, "mean", self._sums[name])
-            new.append(self.columns(mean, self.elements.size(name))[features])
-        return self.elements.indices(torch.cat(new).reshape(contents.shape), contents % self.elements.stride)
-
-    def place_rows(self, node: Node, rows: np.ndarray) -> torch.Tensor | None:
-        """The columns of a value that has these constant rows [N, features], the same in each sequence; None
-        if they differ between sequences."""
-        run = self.elements.run
-        if not run or len(rows) != self.elements.rows:
-            return None
-        by_run = rows.reshape(-1, run, rows.shape[1])
-        if (by_run != by_run[:1]).any():
-            return None
-        if self.places is None:
-            self.places = self.name(PLACES)
-        name = self.add(node, f"{PLACES}_of_{node.name}", PlaceRows(by_run[0].copy()), self.places)
-        return self.columns(name, rows.shape[1])
 
     def value(self, node: Node, columns: torch.Tensor) -> str:
         """The name of a value with these columns: an existing value, a part of one, or several joined.

@@ -116,7 +116,7 @@ class OnContents:
         ):
             raise Unsupported(OVER_TOKENS)
         source = self.draft.value(self.node, of_lines[0])
-        return self._placed(self.draft.of_tokens(self.node, function, source), order)
+        return self._placed(self.draft.sequences.reduced(self.node, function, source), order)
 
     def extreme_or_sum(self, function: str, lines: torch.Tensor) -> torch.Tensor:
         return self.least(lines) if function == "min" else self.reduced(function, lines)

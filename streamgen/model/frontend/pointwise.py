@@ -81,7 +81,7 @@ def _operand(draft: Draft, node: Node, source: Node, order: torch.Tensor) -> Ope
     array = tensor.to(torch.float32).numpy()
     rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
     if (rows != rows[:1]).any():
-        columns = draft.place_rows(node, rows)
+        columns = draft.sequences.by_place(node, rows)
         if columns is None:
             raise Unsupported(differs(array))
         return Operand(columns)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
+import streamgen
 from streamgen.base.errors import GraphError, ImportMismatchError, UnsupportedOperationError
 from streamgen.model.frontend import import_any, joined
 from streamgen.model.graph.interpret import exact, reference
@@ -200,6 +202,24 @@ def test_masks_that_cannot_be_left_out(given: dict[str, bool]) -> None:
         ValueError, match=r"^input 'attention_mask'\[0, 2\] is 0 and hides a token; padding can"
     ):
         interface.without_padding((ids, np.array([[1, 1, 0]])))
+
+
+@pytest.mark.slow
+def test_on_hardware(tmp_path: Path) -> None:
+    """A batch with padding on the written Verilog, also of a loaded folder."""
+    module, ones = Encoder().eval(), torch.ones(1, T, dtype=torch.int64)
+    config = streamgen.CompileConfig(name="masked", max_tokens=6, weights="w8")
+    accelerator = streamgen.compile(module, (drawn(1, T), ones), config)
+    ids, mask = drawn(3, 4), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
+    wanted = accelerator.golden(ids, mask)
+    np.testing.assert_allclose(wanted, module(ids, mask).detach().numpy(), atol=0.05)
+    assert np.array_equal(accelerator.run(ids, mask), wanted)
+    loaded = streamgen.load(accelerator.write(tmp_path / "masked"))
+    assert np.array_equal(loaded.run(ids[1:2, :2], mask[1:2, :2]), wanted[1:2])
+    with pytest.raises(ValueError, match=r"^input 'attention_mask'\[0, 2\] is 1; a mask is ones for the tok"):
+        loaded.run(ids[:1], torch.tensor([[1, 0, 1, 1]]))
+    with pytest.raises(ValueError, match=r"^a sequence has 7 tokens; the model was compiled with 6 places"):
+        loaded.run(drawn(1, 7), torch.ones(1, 7))
 
 
 def test_an_example_that_hides_tokens() -> None:
