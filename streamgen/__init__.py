@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streamgen.api.estimation import estimate
     from streamgen.api.language_model import LanguageModel
     from streamgen.api.search.space import space
+    from streamgen.api.sentence_encoder import SentenceEncoder
     from streamgen.compiler.config import CompileConfig
     from streamgen.observe.waves import Waves
 
@@ -25,6 +26,7 @@ __all__ = [
     "Accelerator",
     "CompileConfig",
     "LanguageModel",
+    "SentenceEncoder",
     "Waves",
     "assemble",
     "compile",
@@ -39,6 +41,7 @@ __getattr__, __dir__ = late_names(
         "Accelerator": "api.accelerator",
         "CompileConfig": "compiler.config",
         "LanguageModel": "api.language_model",
+        "SentenceEncoder": "api.sentence_encoder",
         "Waves": "observe.waves",
         "assemble": "api.compiling",
         "compile": "api.compiling",

@@ -67,7 +67,27 @@ class Arguments:
         if self.interface is None:
             outputs = compute(*given)
             return outputs[0] if len(outputs) == 1 else outputs
+        if (sequences := self.interface.without_padding(given)) is not None:
+            return self._by_sequence(compute, sequences, given)
         taken = self.interface.taken(given)
         outputs = compute(*(taken[info.name] for info in self.inputs))
         names = [info.name for info in self.outputs]
         return self.interface.rebuilt(dict(zip(names, outputs, strict=True)), given)
+
+    def _by_sequence(
+        self,
+        compute: Callable[..., tuple[np.ndarray, ...]],
+        sequences: Sequence[Sequence[Any]],
+        given: Sequence[Any],
+    ) -> Any:
+        """`through` for sequences of different lengths, one after the other."""
+        assert self.interface is not None
+        parts = []
+        for sequence in sequences:
+            taken = self.interface.taken(sequence)
+            parts.append(compute(*(taken[info.name] for info in self.inputs)))
+        names = [info.name for info in self.outputs]
+        stacked = {
+            name: np.stack(values) for name, values in zip(names, zip(*parts, strict=True), strict=True)
+        }
+        return self.interface.rebuilt(stacked, given)

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from streamgen.api.accelerator import Accelerator
 from streamgen.api.groups import Group
 from streamgen.api.language_model import GRAPH, LanguageModel
+from streamgen.api.sentence_encoder import GoldenEncoder, SentenceEncoder
 from streamgen.artifact.written import CHAIN_FILE, WrittenFolder
 from streamgen.base.collector import collector_at_rest
 from streamgen.base.errors import AccuracyWarning, CheckpointError, GenerationWarning
 from streamgen.base.extras import needed
+from streamgen.base.files import read_file
 from streamgen.base.progress import After, Progress, step, told
 from streamgen.base.turns import one_at_a_time
 from streamgen.compiler.budget import budget_of, is_small
@@ -39,6 +41,7 @@ from streamgen.observe.report import Notes
 from streamgen.observe.summary import notes_of
 from streamgen.runtime.chain import Chain
 from streamgen.text.generation import generation_of, settings_of
+from streamgen.text.sentences import SENTENCES, SentenceTokenizer, is_sentence_encoder
 from streamgen.text.stored import MODEL, Text
 from streamgen.text.tokenizer import Tokenizer
 from streamgen.text.tokenizer_files import load_tokenizer
@@ -81,9 +84,12 @@ def compile(
     tokenizer: Tokenizer | None = None,
     after: After | None = None,
 ) -> Accelerator:
-    """Compile a model to an `Accelerator`, or a language model to a `LanguageModel`.
+    """Compile a model to an `Accelerator`, a language model to a `LanguageModel`, or an encoder of sentences
+    to a `SentenceEncoder`.
 
-    model: a torch module in eval mode, a GGUF file, a folder of safetensors, or a logical graph.
+    model: a torch module in eval mode, a GGUF file, a folder of safetensors, or a logical graph. A folder of
+    sentence-transformers is an encoder of sentences, for texts of up to `max_tokens` tokens; its weights
+    become "w8" by default.
     example_inputs: one tensor for each input of a module. All dimensions except the last are tokens; if the
     module flattens its inputs, fewer are. A language model needs none: one of transformers, or your own that
     maps ids [1, T], [T] or [T, 1] to logits. Give the ids and further arguments of your own model as the
@@ -120,6 +126,8 @@ def compile(
     names = ([tensors[name] for name in values] for values in (inputs, outputs))
     chain = _chain(design.config.name, groups, *names)
     interface = read.interface and read.interface.renamed(tensors)
+    if read.sentences is not None:
+        return SentenceEncoder(groups, chain, interface, read.sentences, plan=design.plan)
     return Accelerator(groups, chain, interface, plan=design.plan)
 
 
@@ -143,6 +151,20 @@ def golden_model(
         raise TypeError("the model is not a language model, which takes ids and returns logits")
     given = asked.context is not None or is_small(read.graph, asked)
     return GoldenModel(read.graph if given else replace(read.graph, context=read.longest))
+
+
+@one_at_a_time
+def golden_encoder(
+    model: str | Path, config: CompileConfig | None = None, progress: Progress | None = None
+) -> GoldenEncoder:
+    """The golden model of the encoder of sentences that `compile` makes from the same arguments. It gives the
+    same bits without hardware. Raises the errors of `compile`, and TypeError for another model."""
+    if not is_sentence_encoder(model):
+        raise TypeError(f"{model} is no encoder of sentences: a folder that sentence-transformers wrote")
+    with told(progress) as tell, collector_at_rest():
+        read = _quantised(model, None, checked_config(config), None, tell, lambda name, result: None)
+    assert read.interface is not None and read.sentences is not None
+    return GoldenEncoder(read.graph, read.interface, read.sentences)
 
 
 @one_at_a_time
@@ -197,7 +219,14 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
             for part in parts
         ]
         interface = read_interface(place, parts[0].content if chain is None else None)
-        accelerator = Accelerator(groups, chain, interface, folder=place, changed_files=changed_files)
+        given: dict[str, Any] = {"folder": place, "changed_files": changed_files}
+        if (place / SENTENCES).exists():
+            tokenizer = SentenceTokenizer.read_written(
+                partial(read_file, place) if chain is not None else parts[0].content
+            )
+            accelerator = SentenceEncoder(groups, chain, interface, tokenizer, **given)
+        else:
+            accelerator = Accelerator(groups, chain, interface, **given)
     _ = accelerator.inputs  # reads the manifests
     accelerator.require_whole()
     _warn_of_settings(getattr(accelerator, "text", None), caller=3)
@@ -207,7 +236,7 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
 class _Read(NamedTuple):
     """A model that was read. plain, graph: before and after quantisation. config: with the context and the
     tokens of a pass of the graph. interface: nesting of arguments and results. text: tokenizer and settings
-    of a language model. longest: the model's own context."""
+    of a language model. longest: the model's own context. sentences: tokenizer of an encoder of sentences."""
 
     plain: LogicalGraph
     graph: LogicalGraph
@@ -215,6 +244,7 @@ class _Read(NamedTuple):
     interface: Interface | None
     text: Text | None
     longest: int
+    sentences: SentenceTokenizer | None
 
 
 def _quantised(
@@ -226,6 +256,10 @@ def _quantised(
     show: After,
 ) -> _Read:
     """The first two steps of `compile`."""
+    sentences = None
+    if is_sentence_encoder(model):
+        sentences = SentenceTokenizer.of_folder(Path(model), config.size("max_tokens"))
+        config = replace(config, weights=config.weights or "w8")  # 4 bits without calibration lose meaning
     graph, interface = _imported(model, example_inputs, config, tell)
     language, longest = is_language_model(graph), graph.context
     text = _text(model, tokenizer, vocabulary_of(graph)) if language else None
@@ -235,7 +269,7 @@ def _quantised(
     tell(step(2, _STEPS, "quantising the weights"))
     plain, graph = graph, quantised(graph, config)
     show("quantise", graph)
-    return _Read(plain, graph, config, interface, text, longest)
+    return _Read(plain, graph, config, interface, text, longest, sentences)
 
 
 def _imported(
@@ -250,6 +284,8 @@ def _imported(
         with frontend.checking(config.check_import):
             if isinstance(model, (str, Path)):
                 tell(step(1, _STEPS, "reading the checkpoint"))
+                if is_sentence_encoder(model):
+                    return frontend.import_encoder(model, config.size("max_tokens"))
                 return frontend.load_decoder(model, config.context), None
             tell(step(1, _STEPS, "exporting the module"))
             tokens = config.size("max_tokens")

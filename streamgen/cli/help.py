@@ -16,6 +16,7 @@ COMMON = {
     "compile": ("output", "board", "goal", "explain", "context", "weights"),
     "cocotb": ("inputs", "seed", "simulator", "test", "files_only"),
     "draw": ("output", "full", "board", "goal"),
+    "embed": ("place", "output", "as_json", "max_tokens", "weights"),
     "estimate": ("boards", "clocks", "goal", "context", "explain", "as_json"),
     "explore": ("trials", "objectives", "workers", "storage", "plot", "as_json"),
     "generate": ("prompt", "max_new_tokens", "place", "chat", "temperature", "output"),

@@ -67,7 +67,7 @@ class CompileConfig:
         on the chip. The default is "spatial" for models of matmuls and elementwise operations, and "shared"
         for all others. If the goal "latency" is given, it is "resident" for models whose weights fit.
     weights: Format of the weights of all matmuls. By default, quantised weights of a checkpoint keep their
-        format and float weights become "w4".
+        format and float weights become "w4"; those of encoders of sentences become "w8".
     head: Format of the weights that compute the logits of a language model.
     formats: Format of the weights of single layers. A key is the path of a layer or a pattern of paths, as in
         {"layers[[]0].*": "w8"}. The first key that matches a layer counts. Lookup tables ("embedding") have

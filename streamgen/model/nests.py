@@ -3,7 +3,8 @@
 A nest consists of tuples, lists and dicts. Its leaves are names of inputs or outputs; None stands for a leaf
 that is not a tensor. Leading dimensions of a result are those of the inputs, some joined, with dimensions of
 extent 1 in between. Trailing dimensions of an input or a result may be joined to the features of a row.
-Arguments of ids may have several columns, each of which is an input of the design.
+Arguments of ids may have several columns, each of which is an input of the design. Masks tell tokens from
+padding and are no inputs; the places of tokens are an input and no argument.
 """
 
 import json
@@ -18,6 +19,7 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.base.files import decode, parsed, read_file
+from streamgen.model.padding import part_of, shown_tokens
 
 INTERFACE = "interface.json"
 
@@ -33,8 +35,11 @@ class Interface:
     of them joined. only: leading dimensions of the inputs that the module fixes, with their extents.
     trailing: by name of an argument or a result, the last dimensions that hold its features, if not one. ids:
     by name of an argument that holds ids, the inputs that are its columns, each with the number of rows that
-    its ids choose from. whole: all dimensions of all arguments are features of the one row of a run. All
-    other arguments are inputs of the same name.
+    its ids choose from. whole: all dimensions of all arguments are features of the one row of a run. ranks:
+    the number of leading dimensions of the inputs; None for any number that the rules allow. places: by name
+    of an input that takes the place of each token in its sequence, the number of places. masks: by name of an
+    argument that is a mask, whether it may hide padding behind the tokens. All other arguments are inputs of
+    the same name.
     """
 
     arguments: tuple[Any, ...]
@@ -44,12 +49,16 @@ class Interface:
     trailing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     whole: bool = False
+    ranks: int | None = None
+    places: Mapping[str, int] = field(default_factory=dict)
+    masks: Mapping[str, bool] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
 
         Raises TypeError for another number of arguments, another nest and ids that are no integers,
-        ValueError for an extent that the module does not accept and for an id without a row in its table.
+        ValueError for an extent that the module does not accept, for an id without a row in its table, for
+        more tokens than there are places, and for masks that hide tokens.
         """
         if len(given) != len(self.arguments):
             names = ", ".join(_names(self.arguments))
@@ -69,12 +78,56 @@ class Interface:
                         f"input {name!r} has shape {array.shape}; the module fixes dimension {dimension} at "
                         f"{extent}"
                     )
+        self._require_ranks(arrays)
+        tokens, lengths = self.lengths(given)
+        if any(length < tokens for length in lengths):
+            raise ValueError("a mask hides tokens; each sequence must be computed by itself")
         ones = self._ones
         inputs: dict[str, np.ndarray] = {}
         for name, array in arrays.items():
             rows = array.reshape(_without(array.shape, ones))
             inputs |= self._columns(name, rows) if name in self.ids else {name: rows}
+        lead = rows.shape[:-1]
+        for name, places in self.places.items():
+            if lead[-1] > places:
+                raise ValueError(
+                    f"a sequence has {lead[-1]} tokens; the model was compiled with {places} places, which "
+                    "is the least of what the module has and CompileConfig.max_tokens"
+                )
+            inputs[name] = np.broadcast_to(np.arange(lead[-1]), lead)
         return inputs
+
+    def lengths(self, given: Sequence[Any]) -> tuple[int, list[int]]:
+        """The tokens of a sequence with padding, and those of each sequence without; none without masks.
+        Raises the errors of `shown_tokens`."""
+        if not self.masks:
+            return 0, []
+        arrays = self.named_arguments(given)
+        lead = next(array.shape[:-1] for array in self._rows(given).values())
+        tokens = next((d for d in reversed(range(len(lead))) if self.only.get(d) != 1), len(lead) - 1)
+        masks = {name: (arrays[name], pads) for name, pads in self.masks.items()}
+        return lead[tokens], shown_tokens(masks, lead, tokens)
+
+    def without_padding(self, given: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+        """The arguments of each sequence by itself, without padding; None if masks hide nothing. Raises the
+        errors of `lengths`."""
+        tokens, lengths = self.lengths(given)
+        if all(count == tokens for count in lengths):
+            return None
+        lead = next(array.shape[:-1] for array in self._rows(given).values())
+        return [
+            tuple(part_of(argument, index, count) for argument in given)
+            for index, count in zip(np.ndindex(*lead[:-1]), lengths, strict=True)
+        ]
+
+    def _require_ranks(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raise ValueError for another number of leading dimensions, if that is fixed."""
+        for name, array in arrays.items():
+            if self.ranks is not None and array.ndim - 1 != self.ranks:
+                raise ValueError(
+                    f"input {name!r} has {array.ndim - 1} leading dimensions; the module has {self.ranks}, "
+                    "of which some results lack that of the tokens"
+                )
 
     def _columns(self, name: str, ids: np.ndarray) -> dict[str, np.ndarray]:
         """The inputs that are the columns of ids [..., columns]."""
@@ -128,7 +181,9 @@ class Interface:
         return [
             self._argument(
                 name,
-                np.stack([inputs[column] % rows for column, rows in self.ids[name].items()], axis=-1)
+                np.ones((len(next(iter(inputs.values()))), 1), np.int64)
+                if name in self.masks
+                else np.stack([inputs[column] % rows for column, rows in self.ids[name].items()], axis=-1)
                 if name in self.ids
                 else inputs[name],
             )
@@ -146,12 +201,15 @@ class Interface:
             raise ValueError(f"tokens is {len(rows)}; the module takes multiples of {fixed}")
         free = next(d for d in range(len(self.only) + 1) if d not in self.only)
         lead = [self.only.get(d, count if d == free else 1) for d in range(max(free, *self.only, 0) + 1)]
-        return rows.reshape(*lead, *self.trailing.get(name, rows.shape[-1:]))
+        lead = [1] * ((self.ranks or 0) - len(lead)) + lead
+        return rows.reshape(*lead, *(() if name in self.masks else self.trailing.get(name, rows.shape[-1:])))
 
     def _rows(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, each with one dimension of features."""
         rows: dict[str, np.ndarray] = {}
         for name, array in self.named_arguments(given).items():
+            if name in self.masks:
+                continue
             extents = self.trailing.get(name, array.shape[-1:])
             lead = array.shape[: max(array.ndim - len(extents), 0)]
             if self.whole and array.shape != extents:
@@ -168,13 +226,14 @@ class Interface:
 
     def renamed(self, names: Mapping[str, str]) -> "Interface":
         """The interface of a design with other names of inputs and outputs."""
-        names = {**{name: name for name in self.ids}, **names}
+        names = {**{name: name for name in (*self.ids, *self.masks)}, **names}
         return replace(
             self,
             arguments=_filled(self.arguments, names),
             results=_filled(self.results, names),
             leading={names[name]: rule for name, rule in self.leading.items()},
             trailing={names[name]: extents for name, extents in self.trailing.items()},
+            places={names[name]: rows for name, rows in self.places.items()},
             ids={
                 names[name]: {names[column]: rows for column, rows in columns.items()}
                 for name, columns in self.ids.items()
@@ -189,9 +248,11 @@ class Interface:
         """A text that `from_json` turns back into an equal interface."""
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
-        few = {"trailing": self.trailing, "ids": self.ids}  # which only some interfaces have
+        few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
+        few |= {"places": self.places, "masks": self.masks}
         given = {name: dict(value) for name, value in few.items() if value}
         shapes: dict[str, Any] = {"whole": True} if self.whole else {}
+        shapes |= {} if self.ranks is None else {"ranks": self.ranks}
         return json.dumps({**fields, **nests, **given, **shapes}) + "\n"
 
     @classmethod
@@ -199,7 +260,8 @@ class Interface:
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            value = {"trailing": {}, "ids": {}, "whole": False, **value}
+            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}}
+            value = {"trailing": {}, "ids": {}, "whole": False, **more, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
             arguments=_untagged(stored.arguments, "interface.arguments"),
@@ -209,6 +271,9 @@ class Interface:
             trailing=stored.trailing,
             ids=stored.ids,
             whole=stored.whole,
+            ranks=stored.ranks,
+            places=stored.places,
+            masks=stored.masks,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -240,6 +305,7 @@ class Interface:
         for what, nest, names in (("arguments", self.arguments, inputs), ("results", self.results, outputs)):
             nested, twice = list(_names(nest)), what == "results"  # a tensor may be returned twice
             if not twice:
+                nested = [name for name in nested if name not in self.masks] + list(self.places)
                 nested = [column for name in nested for column in self.ids.get(name, (name,))]
             if set(nested) != set(names) or (not twice and len(nested) != len(set(names))):
                 raise ValueError(
@@ -259,6 +325,9 @@ class _Stored:
     trailing: Mapping[str, tuple[int, ...]]
     ids: Mapping[str, Mapping[str, int]]
     whole: bool
+    ranks: int | None
+    places: Mapping[str, int]
+    masks: Mapping[str, bool]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

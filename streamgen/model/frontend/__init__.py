@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streamgen.model.frontend.checkpoint import load_decoder
     from streamgen.model.frontend.decoder import import_decoder
     from streamgen.model.frontend.default import default_checkpoint
+    from streamgen.model.frontend.encoder import import_encoder
     from streamgen.model.frontend.export import import_module, import_structured
     from streamgen.model.frontend.gguf import FeedForward, load_feed_forward
     from streamgen.model.frontend.imported import Imported, Structure
@@ -27,6 +28,7 @@ __all__ = [
     "default_checkpoint",
     "import_any",
     "import_decoder",
+    "import_encoder",
     "import_module",
     "import_structured",
     "load_decoder",
@@ -44,6 +46,7 @@ __getattr__, __dir__ = late_names(
         "default_checkpoint": "default",
         "import_any": "any_module",
         "import_decoder": "decoder",
+        "import_encoder": "encoder",
         "import_module": "export",
         "import_structured": "export",
         "load_decoder": "checkpoint",

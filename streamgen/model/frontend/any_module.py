@@ -21,8 +21,8 @@ from streamgen.model.frontend.own_decoder import (
 from streamgen.model.frontend.refusals import first_line
 from streamgen.model.frontend.trace import is_ids
 from streamgen.model.graph.logical import LogicalGraph
-from streamgen.model.nests import Interface, leading_rule, require_plain
-from streamgen.model.operations import Attention
+from streamgen.model.nests import ALL, ONE, Interface, leading_rule, require_plain
+from streamgen.model.operations import Attention, PlaceRows
 
 
 def import_any(
@@ -68,12 +68,12 @@ def import_any(
         return import_decoder(module, **_sizes(*given)), None  # type: ignore[arg-type]
     if not given or not is_ids(given[0]):
         imported = import_structured(module, given, longest=longest)
-        return imported.graph, _interface(imported)
+        return imported.graph, interface_of(imported)
     try:
         return import_own(module, given[0], given[1:], UNASKED if context is None else context), None
     except (NoLanguageModel, UnsupportedOperationError) as reason:
         imported = _of_ids(module, given, longest, reason)
-        return imported.graph, _interface(imported)
+        return imported.graph, interface_of(imported)
 
 
 def _of_ids(module: torch.nn.Module, given: Sequence[Any], longest: int, reason: Exception) -> Imported:
@@ -108,7 +108,7 @@ def example_of(extents: Sequence[int], *, ids: bool = False) -> torch.Tensor:
     return torch.randn(*extents, generator=torch.Generator().manual_seed(0))
 
 
-def _interface(imported: Imported) -> Interface:
+def interface_of(imported: Imported) -> Interface:
     """How the module nests its inputs and outputs; GraphError for nests that a folder cannot store."""
     (arguments, _), results = (
         structure.rebuilt({name: name for name in structure.names if name is not None})
@@ -116,13 +116,18 @@ def _interface(imported: Imported) -> Interface:
     )
     require_plain(arguments, "arguments")
     require_plain(results, "results")
-    lead = next(shape[:-1] for shape in imported.arguments.shapes if shape is not None)
     leading: dict[str, tuple[int, ...] | None] = {}
     for name, shape in zip(imported.results.names, imported.results.shapes, strict=True):
         if name is not None and shape is not None:
-            rule = leading_rule(shape[:-1], lead)
+            rule = _rule(imported, name, shape)
             if leading.setdefault(name, rule) != rule:
                 raise GraphError(f"result {name!r} is returned twice, with different leading dimensions")
+    single = any(imported.outer(name) != imported.lead for name in leading)
+    places = {
+        value.name: imported.graph.vocabularies[value.name]
+        for value in imported.graph.inputs
+        if any(isinstance(o.op, PlaceRows) and value.name in o.inputs for o in imported.graph.operations)
+    }
     return Interface(
         arguments=arguments,
         results=results,
@@ -131,7 +136,27 @@ def _interface(imported: Imported) -> Interface:
         trailing=imported.trailing,
         ids=imported.ids,
         whole=imported.whole,
+        ranks=len(imported.lead) if single else None,
+        places=places,
+        masks=imported.masks,
     )
+
+
+def _rule(imported: Imported, name: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Which leading dimensions of the inputs a result has."""
+    outer = imported.outer(name)
+    rule = leading_rule(shape[:-1], outer)
+    if outer == imported.lead:
+        return rule
+    if rule is None:
+        rule = tuple(range(len(outer)))
+    if not outer:
+        rule = (ONE,) * len(rule)
+    if ALL in rule:
+        raise GraphError(f"result {name!r} joins the dimensions {list(outer)}; they must stay apart")
+    sequence = imported.sequence
+    assert sequence is not None
+    return tuple(d + (d >= sequence) for d in rule)
 
 
 def _sizes(ids: Any, positions: Any, keys: Any, values: Any) -> dict[str, int]:

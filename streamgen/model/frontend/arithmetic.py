@@ -18,6 +18,7 @@ from torch.fx import Node
 
 from streamgen.model.frontend.cube import Cube
 from streamgen.model.frontend.draft import Draft, Partial, Scaled
+from streamgen.model.frontend.elements import MIXED
 from streamgen.model.frontend.rotary import Product
 from streamgen.model.frontend.trace import SPELLINGS, Unsupported, aten, function_of, shape
 from streamgen.model.graph.logical import Operator
@@ -134,6 +135,8 @@ def _binary(draft: Draft, node: Node) -> None:
         if target not in SUMS or alpha != 1 or SUMS[target] != 1:
             raise Unsupported("a table of positions can only be added or multiplied")
         draft.rows_for_positions(node, table)
+    if draft.knows(a) != draft.knows(b) and _of_constant(draft, node, a, b):
+        return None
     if (factor := _factor(draft, target, a, b)) is not None:
         return _scaled(draft, node, a if draft.knows(a) else b, factor)
     lead = a if draft.knows(a) else b
@@ -235,7 +238,10 @@ def operand_of(
         array, name = np.asarray(value, np.float32), f"{node.name}_constant"
     rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
     if (rows != rows[:1]).any():
-        raise Unsupported(differs(array))
+        columns = draft.sequences.by_place(node, rows if change is None else change(rows))
+        if columns is None:
+            raise Unsupported(differs(array))
+        return Operand(columns, factor=factor)
     return Operand(rows[0] if change is None else change(rows[0]), name)
 
 
@@ -245,10 +251,38 @@ def differs(constant: np.ndarray | torch.Tensor) -> str:
 
 
 def _columns(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    if not draft.elements.matches(contents, order):
+    elements = draft.elements
+    if elements.are_single(contents // elements.stride) and len(order) == elements.rows:
+        raise Unsupported(MIXED)
+    if not elements.matches(contents, order):
         reason = "an operation joins its result with one that has other tokens in its places"
-        raise draft.elements.refusal(contents, reason)
-    return contents.reshape(-1)[order[0]] // draft.elements.stride
+        raise elements.refusal(contents, reason)
+    return contents.reshape(-1)[order[0]] // elements.stride
+
+
+def _of_constant(draft: Draft, node: Node, a: Any, b: Any) -> bool:
+    """Import a product or a quotient by a constant that needs no product: of ones, from a mask that hides no
+    token, or the number of tokens, by which a sum over them is divided."""
+    divides = node.target in QUOTIENTS
+    if node.target not in PRODUCTS | QUOTIENTS or (divides and draft.knows(b)):
+        return False
+    value, other = (a, b) if draft.knows(a) else (b, a)
+    if isinstance(other, Node) and (other in draft.constants.paths or other not in draft.constants.tensors):
+        return False
+    constant = draft.constants.tensors[other] if isinstance(other, Node) else torch.tensor(float(other))
+    if constant.dtype.is_complex or not constant.numel() or not (constant == constant.reshape(-1)[0]).all():
+        return False
+    number = float(constant.reshape(-1)[0])
+    if draft.masked and isinstance(other, Node) and number == 1:
+        draft.keep(node, draft.form(node, value, lambda c: broadcast(c, node)).clone())
+        return True
+    tokens = draft.elements.run
+    if not tokens or (number != tokens if divides else np.float32(number) != np.float32(1 / tokens)):
+        return False
+    means = draft.form(node, value, lambda c: draft.sequences.means(node, broadcast(c, node)))
+    if means is not None:
+        draft.keep(node, means)
+    return means is not None
 
 
 def _inverse(constant: np.ndarray) -> np.ndarray:

@@ -21,10 +21,21 @@ from streamgen.model.frontend.elements import Elements, OtherRows
 from streamgen.model.frontend.in_place import change, is_in_place, memory
 from streamgen.model.frontend.moves import RENAMES, renamed
 from streamgen.model.frontend.refusals import Place
+from streamgen.model.frontend.sequences import Sequences
 from streamgen.model.frontend.tables import Tables
 from streamgen.model.frontend.trace import Constants, Mismatch, Unsupported, shape, where
 from streamgen.model.graph.logical import Operation, Operator
-from streamgen.model.operations import Cache, Concat, Linear, PositionRows, Rearrange, Scalar, Slice
+from streamgen.model.operations import (
+    Cache,
+    Concat,
+    Linear,
+    PositionRows,
+    Rearrange,
+    ReduceTokens,
+    Scalar,
+    Slice,
+    TokenRow,
+)
 from streamgen.numbers.quantisation import GroupGrid, is_uniform
 
 MOST_PIECES = 16  # that may be joined to one value; more are rearranged
@@ -114,7 +125,8 @@ class Draft:
 
     rows: tokens of all inputs. tables: of a language model, whose tokens may follow those of a cache.
     wrapper: a module around the user's module, which messages leave out. last: whether the module may go on
-    with the last token alone.
+    with the last token alone. run: tokens of a sequence; 0 if values have a row for each token (`Elements`).
+    masked: whether constants of ones may come from masks, which hide no token.
 
     The importers report the results of calls with `lines`, `spread`, `keep`, `late` and `half`.
     """
@@ -127,11 +139,16 @@ class Draft:
         wrapper: str = "",
         *,
         last: bool = False,
+        run: int = 0,
+        masked: bool = False,
     ) -> None:
         self.constants = constants
         self.tables = Tables(constants) if tables is None else tables
         self.wrapper = wrapper
-        self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last)
+        self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last, run=run)
+        self.masked = masked
+        self.sequences = Sequences(self)
+        self._single: set[str] = set()  # values with one row for each sequence
         self.contents: dict[Node, Any] = {}
         self.partial: dict[Node, Partial] = {}
         self.plainly: set[Node] = set()  # calls that are no halves of operations
@@ -170,6 +187,8 @@ class Draft:
 
     def _add(self, wanted: str, op: Operator, inputs: tuple[str, ...], place: str) -> str:
         name = self.name(wanted)
+        if isinstance(op, ReduceTokens | TokenRow) or not self._single.isdisjoint(inputs):
+            self._single.add(name)
         self.operations.append(Operation(name, op, inputs, place))
         return name
 
@@ -201,6 +220,8 @@ class Draft:
             raise Unsupported(self.partial[source].needed)
         if source not in self.contents:
             raise Unsupported("it needs a value that is computed at run time")
+        if self.elements.run and isinstance(self.contents[source], torch.Tensor):
+            self.contents[source] = self.sequences.taken(node, self.contents[source])
         try:
             return read(self.contents[source])
         except (Mismatch, OtherRows):
@@ -381,7 +402,7 @@ class Draft:
     def columns(self, name: str, features: int) -> torch.Tensor:
         """The columns of a value that an operation computes."""
         if name not in self._columns:
-            self._columns[name] = self.elements.add(name, features)
+            self._columns[name] = self.elements.add(name, features, single=name in self._single)
         return self._columns[name]
 
     def lines(self, node: Node, name: str, rows: torch.Tensor, features: int) -> None:
@@ -393,6 +414,8 @@ class Draft:
         """Set the result of a call: features in the layout `order`, of a value that is computed where it is
         read."""
         name = self.name(f"{node.name}_later")
+        if isinstance(later, Scaled) and self.elements.are_single(later.columns):
+            self._single.add(name)
         self.later[name] = later
         self.spread(node, [(name, features)], order)
 
@@ -400,7 +423,7 @@ class Draft:
         """Set the result of a call: values and their features, side by side in the layout `order`."""
         columns = torch.cat([self.columns(name, features) for name, features in features_of])
         contents = torch.empty(order.numel(), dtype=torch.int64)
-        rows = self.elements.tokens[-len(order) :, None]
+        rows = self.elements.rows_of(len(order))[:, None]
         contents[order] = self.elements.indices(columns, rows)
         self.keep(node, contents.reshape(shape(node)))
 

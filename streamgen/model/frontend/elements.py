@@ -4,7 +4,8 @@ Values of a logical graph are [N, features], where N is the number of tokens of 
 each value is a column with a number of its own, and element (row, column) has the index column · S + row. A
 tensor of the module is then a tensor of indices, its *contents*, and a call that only moves elements is run
 on the contents. The rows are those of tokens and S is N; in a language model the rows are positions, the
-tokens are the last of these, and S is the number of all positions.
+tokens are the last of these, and S is the number of all positions. A *single* value has one row for each
+sequence of `run` tokens, such as a mean over tokens; that row has the number of the sequence's first token.
 
 Operations read contents in one of these forms:
 
@@ -21,6 +22,7 @@ import torch
 from streamgen.model.frontend.trace import Unsupported
 
 CACHED = "rows of earlier passes can only be keys and values of an attention"
+MIXED = "an operation joins a row for all tokens of a sequence with rows for each of them"
 NEEDED = "rows must stay whole: each row holds features of one token, and every token has one row"
 UNWRITTEN = (
     "it reads places of a buffer that this call of the module has not written; a text has no state but the "
@@ -44,22 +46,27 @@ class HeadOrder:
 
 class Elements:
     """The columns of all values. rows: N. before: the number of positions before the first token. last:
-    whether contents may hold the last token alone in place of all tokens."""
+    whether contents may hold the last token alone in place of all tokens. run: tokens of a sequence; 0 or 1
+    if there are no single values."""
 
-    def __init__(self, rows: int, before: int = 0, *, last: bool = False) -> None:
+    def __init__(self, rows: int, before: int = 0, *, last: bool = False, run: int = 0) -> None:
         self.rows = rows
+        self.run = run if run > 1 else 0
         self.before = before
         self.last = last
         self.stride = before + rows
         self.tokens = torch.arange(before, self.stride)
+        self.starts = self.tokens[:: self.run] if self.run else self.tokens[:0]
+        self._single: list[bool] = []
         self._firsts: list[int] = []
         self._names: list[str] = []
         self._sizes: dict[str, int] = {}
         self._unwritten: list[tuple[int, int]] = []  # first columns and their number
         self._end = 0
 
-    def add(self, name: str, features: int) -> torch.Tensor:
+    def add(self, name: str, features: int, *, single: bool = False) -> torch.Tensor:
         """Number the columns of a new value."""
+        self._single.append(single)
         self._firsts.append(self._end)
         self._names.append(name)
         self._sizes[name] = features
@@ -95,6 +102,20 @@ class Elements:
         """The value that was added first."""
         return self._names[0]
 
+    def are_single(self, columns: torch.Tensor) -> bool:
+        """Whether columns are of single values; Unsupported if only some are."""
+        if not any(self._single):
+            return False
+        owners = torch.searchsorted(torch.tensor(self._firsts), columns.reshape(-1), right=True) - 1
+        single = torch.tensor(self._single)[owners]
+        if single.any() != single.all():
+            raise Unsupported(MIXED)
+        return bool(single.all())
+
+    def rows_of(self, count: int) -> torch.Tensor:
+        """The rows of a value of that many rows: the last tokens, or one for each sequence."""
+        return self.starts if self.run and count == len(self.starts) else self.tokens[-count:]
+
     def size(self, name: str) -> int:
         """The number of features of a value."""
         return self._sizes[name]
@@ -103,8 +124,10 @@ class Elements:
         """Whether these are all features of a value, in order."""
         return torch.equal(features, torch.arange(self._sizes[name]))
 
-    def tokens_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """The tokens that rows must be: all, or the last one."""
+    def tokens_of(self, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """The tokens that rows must be: all, or the last one; of single values the first of each sequence."""
+        if self.are_single(columns):
+            return self.starts
         only_last = self.last and bool((rows == self.stride - 1).all())
         return self.tokens[-1:] if only_last else self.tokens
 
@@ -115,7 +138,7 @@ class Elements:
         if (rows < self.before).any():
             raise OtherRows(CACHED)
         same = (columns == columns[:1]).all() and (rows == rows[:, :1]).all()
-        if not same or not torch.equal(rows[:, 0].sort().values, self.tokens_of(rows)):
+        if not same or not torch.equal(rows[:, 0].sort().values, self.tokens_of(rows, columns)):
             raise self.refusal(contents, NEEDED)
         return rows[:, 0], columns[0]
 
@@ -126,7 +149,7 @@ class Elements:
         rows, columns = flat % self.stride, flat // self.stride
         if (rows < self.before).any():
             raise OtherRows(CACHED)
-        count = len(self.tokens_of(rows))
+        count = len(self.tokens_of(rows, columns))
         if len(flat) % count:
             raise self.refusal(contents, NEEDED)
         order = rows.argsort(stable=True).reshape(count, -1)
@@ -138,8 +161,10 @@ class Elements:
         """Whether contents in this order have the same features in every row."""
         indices = contents.reshape(-1)[order]
         rows, columns = indices % self.stride, indices // self.stride
-        tokens = self.tokens[-len(order) :, None]
-        return bool((rows == tokens).all() and (columns == columns[:1]).all())
+        tokens = self.rows_of(len(order))[:, None]
+        if not ((rows == tokens).all() and (columns == columns[:1]).all()):
+            return False
+        return not self.run or len(order) == self.rows or self.are_single(columns)
 
     def heads(self, contents: torch.Tensor, order: torch.Tensor | None = None) -> HeadOrder:
         """The heads of contents [.., tokens, features]. order: that of the queries, which keys and values

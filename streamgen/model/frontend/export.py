@@ -19,14 +19,15 @@ from streamgen.base.turns import one_at_a_time
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
-from streamgen.model.frontend.imported import Imported, Structure
+from streamgen.model.frontend.imported import Imported, Structure, of_sequences, places_of
 from streamgen.model.frontend.importer import Importer
 from streamgen.model.frontend.joined import MOST_COLUMNS, WRAPPER, Joined, as_given, readings
+from streamgen.model.frontend.masks import hides_padding, masks_of, possible_masks
 from streamgen.model.frontend.module_kinds import changed_state, require_readable
-from streamgen.model.frontend.self_check import require_equal_module
+from streamgen.model.frontend.self_check import require_equal_extents, require_equal_module
 from streamgen.model.frontend.trace import Constants, export_program, is_ids, plain_attention
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
-from streamgen.model.operations import Attention
+from streamgen.model.operations import Attention, PlaceRows
 
 PLAIN = (bool, int, str, type(None))  # types of arguments that are not tensors
 
@@ -69,12 +70,13 @@ def import_structured(
     require_readable(module)
     given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     leaves, spec = pytree.tree_flatten((given, dict(keywords or {})))
+    masks = masks_of(module, leaves, spec)
     for position, leaf in enumerate(leaves):
         if isinstance(leaf, PLAIN):
             continue
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(f"example input {position} is {type(leaf).__name__}; a torch.Tensor is needed")
-        if leaf.is_complex() or leaf.dtype == torch.bool:
+        if leaf.is_complex() or (leaf.dtype == torch.bool and position not in masks):
             raise TypeError(
                 f"example input {position} is {leaf.dtype}; it must hold floats, or integers that choose "
                 "rows of a table"
@@ -83,11 +85,24 @@ def import_structured(
             raise ValueError(f"example input {position} has shape {list(leaf.shape)}; it must hold tokens")
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise ValueError("no example inputs are given")
-    return _first_reading(module, leaves, spec, longest)
+    try:
+        return _first_reading(module, leaves, spec, longest, masks)
+    except UnsupportedOperationError:
+        if masks or not (others := possible_masks(module, leaves, spec)):
+            raise
+        try:
+            return _first_reading(module, leaves, spec, longest, others)
+        except UnsupportedOperationError:
+            pass
+        raise
 
 
 def _first_reading(
-    module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+    module: torch.nn.Module,
+    leaves: Sequence[Any],
+    spec: pytree.TreeSpec,
+    longest: int,
+    masks: Mapping[int, str],
 ) -> Imported:
     """The import with the first of the `readings` of the inputs that is possible, and if there is one, that
     leaves the leading dimensions of its results as they are.
@@ -97,8 +112,8 @@ def _first_reading(
     """
     refused: list[UnsupportedOperationError] = []
     others: list[Imported] = []
-    for reading in readings(leaves, spec):
-        joins = any(extents is not None for extents in reading.trailing)
+    for reading in readings(leaves, spec, masks):
+        joins = bool(masks) or any(extents is not None for extents in reading.trailing)
         wrapped = Joined(module, reading) if joins else module
         try:
             imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
@@ -109,7 +124,8 @@ def _first_reading(
                 refused.append(error)
             continue
         require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)
-        placed = as_given(imported, reading)
+        pads = bool(masks) and hides_padding(imported, wrapped, reading)
+        placed = as_given(imported, reading, pads=pads)
         if placed is not None:
             return placed
         others.append(imported)
@@ -157,6 +173,23 @@ class _Counts:
         lead = next(iter(leads))
         if len(leads) > 1 or not lead:
             return first
+        return self._by_sequence(self._of_any_extents(first, lead))
+
+    def _by_sequence(self, imported: Imported) -> Imported:
+        """The import; an error unless its sequences are those of the last dimension of more than one token
+        that the module does not fix."""
+        if not of_sequences(imported.graph):
+            return imported
+        lead = next(shape[:-1] for shape in imported.arguments.shapes if shape is not None)
+        traced = next((d for d in reversed(range(len(lead))) if lead[d] != 1), None)
+        if traced != imported.sequence:
+            raise UnsupportedOperationError(
+                f"the module reduces dimension {traced} of its inputs, or tells its places apart; that must "
+                "be the last of their leading dimensions"
+            )
+        return imported
+
+    def _of_any_extents(self, first: Imported, lead: Sequence[int]) -> Imported:
         if first.graph.mixes_tokens:
             for dimension, extent in enumerate(lead):
                 if wide := self._with_window(first, dimension, extent):
@@ -203,6 +236,10 @@ class _Counts:
     def _require_alike(self, imported: Imported, extents: list[int], d: int, known: int, line: str) -> None:
         """Raise UnsupportedOperationError unless these extents, with another extent in dimension d, give the
         same graph, and results nested in the same way, with as many dimensions."""
+        if extents[d] == 1 and of_sequences(imported.graph):  # a trace of one token reduces none
+            return require_equal_extents(
+                imported, self.module, self._leaves(dict(enumerate(extents))), self.spec
+            )
         try:
             traced = self._trace(dict(enumerate(extents)))
         except UnsupportedOperationError as error:
@@ -277,8 +314,9 @@ class _Counts:
                 return None
             raise UnsupportedOperationError(f"{self._inputs(dimension, longest)}: {error}") from None
         if _alike(imported.graph, wide.graph):
-            return None
-        if not _alike_for(extent, wide.graph, imported.graph):
+            if extent >= self.longest or places_of(wide.graph) <= places_of(imported.graph):
+                return None
+        elif not _alike_for(extent, wide.graph, imported.graph):
             if extent == 1:
                 return None
             raise self._depends(dimension, longest, extent)
@@ -344,7 +382,10 @@ class _Counts:
         owner = getattr(self.module, self.wrapper) if self.wrapper else self.module
         prefix = self.wrapper and f"{self.wrapper}."
         constants = Constants(owner, program, self.arrays, changing=True, prefix=prefix)
-        graph, results = Importer(program, Draft(constants, rows, wrapper=self.wrapper)).run()
+        run = next((extent for extent in reversed(first.shape[:-1]) if extent != 1), 0)
+        masked = isinstance(self.module, Joined) and bool(self.module.reading.masks)
+        draft = Draft(constants, rows, wrapper=self.wrapper, run=run, masked=masked)
+        graph, results = Importer(program, draft).run()
         names = iter([value.name for value in graph.inputs])
         arguments = [next(names) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
         nodes = program.graph.find_nodes(op="output")[0].args[0]
@@ -402,6 +443,10 @@ def _alike(a: LogicalGraph, b: LogicalGraph) -> bool:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether the constants of two operations of one form are the same."""
+    """Whether the constants of two operations of one form are the same, as far as both have rows by place."""
+    if isinstance(a, PlaceRows):
+        tables = [np.asarray(op.table) for op in (a, b)]
+        least = min(map(len, tables))
+        return np.array_equal(tables[0][:least], tables[1][:least])
     pairs = ((getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
     return all(x is y or not isinstance(x, np.ndarray) or np.array_equal(x, y) for x, y in pairs)

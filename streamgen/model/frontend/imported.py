@@ -7,6 +7,7 @@ from typing import Any
 from torch.utils import _pytree as pytree
 
 from streamgen.model.graph.logical import LogicalGraph
+from streamgen.model.operations import PlaceRows, ReduceTokens, TokenRow
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,8 @@ class Imported:
     features; empty for ids without columns and for a result without a dimension of features. ids: by name of
     an argument that holds ids, the inputs of the graph that take its columns, each with the number of rows
     that its ids choose from. whole: every input is one row, so that the graph holds for these shapes alone.
+    masks: by name of an argument that tells tokens from padding, whether there may be padding, behind the
+    tokens; the graph computes sequences without padding.
     """
 
     graph: LogicalGraph
@@ -58,3 +61,31 @@ class Imported:
     trailing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     whole: bool = False
+    masks: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The leading dimensions of the example inputs."""
+        return next(shape[:-1] for shape in self.arguments.shapes if shape is not None)
+
+    @property
+    def sequence(self) -> int | None:
+        """The leading dimension that is the tokens of a sequence: the last one that is not fixed at 1."""
+        return next((d for d in reversed(range(len(self.lead))) if self.only.get(d) != 1), None)
+
+    def outer(self, name: str) -> tuple[int, ...]:
+        """The leading dimensions of the inputs that a result has: all, or those without the tokens of a
+        sequence."""
+        if self.graph.shapes[name].rows != "one" or self.sequence is None:
+            return self.lead
+        return self.lead[: self.sequence] + self.lead[self.sequence + 1 :]
+
+
+def of_sequences(graph: LogicalGraph) -> bool:
+    """Whether a graph reduces the tokens of a sequence, or tells them apart."""
+    return any(isinstance(o.op, ReduceTokens | TokenRow | PlaceRows) for _, o in graph.walk())
+
+
+def places_of(graph: LogicalGraph) -> int:
+    """The number of places for which a graph has rows; 0 if it does not tell places apart."""
+    return max((o.op.extents[0] for _, o in graph.walk() if isinstance(o.op, PlaceRows)), default=0)

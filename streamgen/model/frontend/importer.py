@@ -94,8 +94,10 @@ SUPPORTED = (
     "where and masked_fill, rounding, remainders and other pointwise calls of these; "
     "clamps, LeakyReLU, PReLU, GLU and other activations of torch.nn; LayerNorm, RMSNorm, softmax and "
     "log-softmax of the last dimension; GroupNorm, and BatchNorm in eval mode, of [tokens, channels]; "
-    "attention over the tokens given, with or without a constant mask; sum, mean, max, min, var, prod, norms "
-    "and logsumexp of features, cumsum and cumprod; slices, concatenation and padding of features, views and "
+    "attention over the tokens given, with or without a constant mask, or with a mask of padding; sum, mean, "
+    "max and min over the tokens of a sequence, its first and its last token; tables with a row for each "
+    "place in a sequence; sum, mean, max, min, var, prod, norms and logsumexp of features, cumsum and "
+    "cumprod; slices, concatenation and padding of features, views and "
     "transposes that leave rows of features whole; any moves of inputs that are small enough to be one row; "
     "Dropout in eval mode; copies, casts to floats"
 )
@@ -123,7 +125,11 @@ class Importer:
         if not outputs:
             raise UnsupportedOperationError("the module returns no tensor; one or more are needed")
         operations = fused(self.draft.operations, outputs)
-        return LogicalGraph(tuple(self.inputs), operations, outputs), results
+        inputs = tuple(self.inputs)
+        places = self.draft.sequences.places
+        if places is not None and any(places in operation.inputs for operation in operations):
+            inputs = (*inputs, Input(places, 1, "ids"))
+        return LogicalGraph(inputs, operations, outputs), results
 
     def _walk(self) -> list[str | None]:
         """Read every call and the results; raise one error with all problems."""
@@ -154,6 +160,8 @@ class Importer:
             name, features = draft.name(node.name), shape(node)[-1]
             draft.lines(node, name, draft.elements.tokens, features)
             self.inputs.append(Input(name, features, "ids" if is_ids(node.meta["val"]) else "real"))
+            if self.inputs[-1].kind == "ids":
+                draft.sequences.ids.add(name)
 
     def _outputs(self, node: Node) -> list[str | None]:
         results: list[str | None] = []
@@ -183,10 +191,12 @@ class Importer:
         elements = self.draft.elements
         if not contents.numel():
             raise Unsupported("a result holds no elements")
-        if contents.numel() % elements.rows:
+        single = elements.are_single(contents // elements.stride)
+        count = len(elements.starts) if single else elements.rows
+        if contents.numel() % count:
             raise Unsupported("an output must have a row for each token")
-        rows, columns = elements.lines(contents.reshape(elements.rows, -1))
-        if not torch.equal(rows, elements.tokens):
+        rows, columns = elements.lines(contents.reshape(count, -1))
+        if not torch.equal(rows, elements.rows_of(count)):
             raise Unsupported("the rows of an output must be in the order of the tokens of the inputs")
         return self.draft.value(self.program.graph.find_nodes(op="output")[0], columns)
 

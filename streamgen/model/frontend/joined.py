@@ -9,11 +9,12 @@ Integers are ids. Either all dimensions of theirs are tokens, or the last ones a
 [B, 3]. Each column is an input by itself, [tokens, 1].
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import islice
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,13 +31,23 @@ MOST_ELEMENTS = 1 << 13  # of all inputs that are read whole
 
 
 @dataclass(frozen=True, eq=False)
+class Mask:
+    """An argument that tells tokens from padding. rank: the number of its dimensions."""
+
+    name: str
+    dtype: torch.dtype
+    rank: int
+
+
+@dataclass(frozen=True, eq=False)
 class Reading:
     """Example arguments, with the last dimensions of their tensors joined.
 
     own: the nest of the module. leaves, spec: as the importer takes them, with a tuple of columns in the
     place of ids that have several. trailing: for each leaf of `own`, the extents that are joined; None for a
     leaf that stays as it is. columns: for each leaf of `own`, how many of `leaves` it becomes. whole: no
-    dimension is tokens.
+    dimension is tokens. masks: by number of a leaf of `own` that is a mask, its name, its type and its
+    dimensions; its leaf is None, and the module gets ones.
     """
 
     own: pytree.TreeSpec
@@ -45,13 +56,25 @@ class Reading:
     trailing: Sequence[tuple[int, ...] | None]
     columns: Sequence[int]
     whole: bool = False
+    masks: Mapping[int, Mask] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, leaves: Sequence[Any], own: pytree.TreeSpec, tokens: Sequence[int | None]) -> "Reading":
-        """tokens: for each leaf, how many of its dimensions are tokens; None for a leaf that is no tensor."""
+    def of(
+        cls,
+        leaves: Sequence[Any],
+        own: pytree.TreeSpec,
+        tokens: Sequence[int | None],
+        masks: Mapping[int, Mask] = MappingProxyType({}),
+    ) -> "Reading":
+        """tokens: for each leaf, how many of its dimensions are tokens; None for a leaf that is no tensor, or
+        a mask."""
         trailing: list[tuple[int, ...] | None] = []
         given: list[Any] = []
-        for leaf, count in zip(leaves, tokens, strict=True):
+        for position, (leaf, count) in enumerate(zip(leaves, tokens, strict=True)):
+            if position in masks:
+                trailing.append(None)
+                given.append(None)
+                continue
             joined = count is not None and (is_ids(leaf) or leaf.ndim > count + 1)
             trailing.append(tuple(leaf.shape[count:]) if joined else None)
             rows = leaf.reshape(*leaf.shape[:count], prod(leaf.shape[count:])) if joined else leaf
@@ -59,7 +82,7 @@ class Reading:
             given.append(columns[0] if len(columns) == 1 else tuple(columns))
         counts = [len(value) if isinstance(value, tuple) else 1 for value in given]
         flat, spec = pytree.tree_flatten(pytree.tree_unflatten(given, own))
-        return cls(own, flat, spec, trailing, counts)
+        return cls(own, flat, spec, trailing, counts, masks=masks)
 
     @classmethod
     def of_whole(cls, leaves: Sequence[Any], own: pytree.TreeSpec) -> "Reading":
@@ -72,10 +95,14 @@ class Reading:
         """The leaves of `own` from those that the importer takes."""
         rest = iter(leaves)
         pieces = [list(islice(rest, count)) for count in self.columns]
-        return [
+        own = [
             some[0] if extents is None else _joined(some).reshape((*some[0].shape[:-1], *extents))
             for some, extents in zip(pieces, self.trailing, strict=True)
         ]
+        first = next(leaf for leaf in own if isinstance(leaf, torch.Tensor))
+        for position, mask in self.masks.items():
+            own[position] = torch.ones(first.shape[: mask.rank], dtype=mask.dtype)
+        return own
 
 
 def _joined(columns: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -100,20 +127,29 @@ class Joined(torch.nn.Module):
         self.forward = forward
 
 
-def readings(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Iterator[Reading]:
+def readings(
+    leaves: Sequence[Any], spec: pytree.TreeSpec, names: Mapping[int, str] = MappingProxyType({})
+) -> Iterator[Reading]:
     """The readings of example arguments.
 
     First all dimensions of ids and all but the last of others are tokens, if the inputs then hold equal
     numbers of tokens. Then fewer and fewer leading dimensions are tokens. The last reading is whole, unless
-    there are ids or very many elements.
+    there are ids or very many elements. names: of the leaves that are masks; all of their dimensions are
+    tokens.
     """
-    ranks = [leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+    masks = {p: Mask(name, leaves[p].dtype, leaves[p].ndim) for p, name in names.items()}
+    ranks = [
+        leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) and p not in masks else None
+        for p, leaf in enumerate(leaves)
+    ]
     tensors = [(leaf, rank) for leaf, rank in zip(leaves, ranks, strict=True) if rank is not None]
     if (
         min(rank for _, rank in tensors) >= 0
         and len({prod(leaf.shape[:rank]) for leaf, rank in tensors}) == 1
     ):
-        yield Reading.of(leaves, spec, ranks)
+        yield Reading.of(leaves, spec, ranks, masks)
+    if masks:
+        return
     for tokens in range(max(rank for _, rank in tensors), 0, -1):
         if any(rank < tokens for _, rank in tensors) or all(rank == tokens for _, rank in tensors):
             continue
@@ -129,28 +165,29 @@ def readings(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Iterator[Reading]:
         yield Reading.of_whole(leaves, spec)
 
 
-def as_given(imported: Imported, reading: Reading) -> Imported | None:
+def as_given(imported: Imported, reading: Reading, *, pads: bool = False) -> Imported | None:
     """The import with the arguments of a module in their own nest, and with the extents that are joined in
-    them and in the results. None if the leading dimensions of a result are not those of the inputs."""
+    them and in the results. None if the leading dimensions of a result are not those of the inputs. pads:
+    whether masks may hide padding."""
     imported = _in_own_nest(imported, reading)
     joined = {
         name: extents
         for name, extents in zip(imported.arguments.names, reading.trailing, strict=True)
         if name is not None and extents is not None
     }
-    lead = next(shape[:-1] for shape in imported.arguments.shapes if shape is not None)
     shapes = list(imported.results.shapes)
     for position, (name, shape) in enumerate(zip(imported.results.names, shapes, strict=True)):
         if name is None or shape is None:
             continue
-        tokens = _leading(shape, lead)
+        tokens = _leading(shape, imported.outer(name))
         if tokens is None:
             return None
         if tokens != len(shape) - 1:
             joined[name] = shape[tokens:]
             shapes[position] = (*shape[:tokens], prod(shape[tokens:]))
     results = replace(imported.results, shapes=tuple(shapes))
-    return replace(imported, results=results, trailing=joined, whole=reading.whole)
+    masks = {mask.name: pads for mask in reading.masks.values()}
+    return replace(imported, results=results, trailing=joined, whole=reading.whole, masks=masks)
 
 
 def _in_own_nest(imported: Imported, reading: Reading) -> Imported:
@@ -160,8 +197,12 @@ def _in_own_nest(imported: Imported, reading: Reading) -> Imported:
     ids: dict[str, dict[str, int]] = {}
     inputs = iter(zip(imported.arguments.names, imported.arguments.shapes, strict=True))
     vocabularies, taken = imported.graph.vocabularies, set(imported.arguments.names)
-    for columns in (list(islice(inputs, count)) for count in reading.columns):
+    for position, columns in enumerate([list(islice(inputs, count)) for count in reading.columns]):
         name, shape = columns[0]
+        if (mask := reading.masks.get(position)) is not None:
+            names.append(mask.name)
+            shapes.append((*imported.lead, 1))
+            continue
         rows = {column: vocabularies[column] for column, _ in columns if column and column in vocabularies}
         if name is not None and shape is not None and len(columns) > 1:
             name, shape = name.removesuffix("_0"), (*shape[:-1], len(columns))

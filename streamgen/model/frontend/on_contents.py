@@ -17,7 +17,10 @@ from streamgen.model.frontend.trace import Unsupported
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations import Binary, Reduce, Scalar, Unary
 
-OVER_TOKENS = "it reduces over tokens; a reduction must be over features of one token"
+OVER_TOKENS = (
+    "it reduces over some tokens, or over tokens of several sequences; a reduction must be over features of "
+    "one token, or over all tokens of a sequence, which are the last of the leading dimensions"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +75,8 @@ class OnContents:
     def reduced(self, function: str, lines: torch.Tensor) -> torch.Tensor:
         """Contents [lines] of contents [lines, length]."""
         elements = self.draft.elements
-        rows = lines % elements.stride
-        if (rows != rows[:, :1]).any():
-            raise Unsupported(OVER_TOKENS)
+        if self.is_over_tokens(lines):
+            return self.over_tokens(function, lines)
         length = lines.shape[1]
         if length == 1:
             return self.multiply(lines, lines)[:, 0] if function == "squares" else lines[:, 0]
@@ -83,13 +85,53 @@ class OnContents:
         name = self.draft.add(self.node, self.node.name, op, self.draft.value(self.node, columns))
         return self._placed(name, order[:, ::length] // length)
 
+    def is_over_tokens(self, lines: torch.Tensor) -> bool:
+        rows = lines % self.draft.elements.stride
+        return bool((rows != rows[:, :1]).any())
+
+    def over_tokens(self, function: str, lines: torch.Tensor) -> torch.Tensor:
+        """Contents [lines] of contents [lines, length], each line the same features of all tokens of a
+        sequence: the features are reduced first."""
+        if function == "squares":
+            return self.over_tokens("sum", self.multiply(lines, lines))
+        elements = self.draft.elements
+        run, width = elements.run, lines.shape[1]
+        if not run or width % run or elements.are_single(lines // elements.stride):
+            raise Unsupported(OVER_TOKENS)
+        in_order = lines.gather(1, (lines % elements.stride).argsort(dim=1, stable=True))
+        by_token = in_order.reshape(len(lines), run, width // run)
+        rows, columns = by_token % elements.stride, by_token // elements.stride
+        starts = rows[:, 0, 0]
+        wanted = starts[:, None, None] + torch.arange(run)[:, None]
+        if (rows != wanted).any() or (starts % run).any() or (columns != columns[:, :1]).any():
+            raise Unsupported(OVER_TOKENS)
+        if width > run:
+            features = by_token.reshape(-1, width // run)
+            inner = self.mean(features) if function == "mean" else self.extreme_or_sum(function, features)
+            return self.over_tokens(function, inner.reshape(len(lines), run))
+        order = starts.argsort(stable=True).reshape(len(elements.starts), -1)
+        of_lines = columns[:, 0, 0][order]
+        if not torch.equal(starts[order], elements.starts[:, None].expand(order.shape)) or (
+            (of_lines != of_lines[:1]).any()
+        ):
+            raise Unsupported(OVER_TOKENS)
+        source = self.draft.value(self.node, of_lines[0])
+        return self._placed(self.draft.sequences.reduced(self.node, function, source), order)
+
+    def extreme_or_sum(self, function: str, lines: torch.Tensor) -> torch.Tensor:
+        return self.least(lines) if function == "min" else self.reduced(function, lines)
+
     def mean(self, lines: torch.Tensor) -> torch.Tensor:
+        if self.is_over_tokens(lines):
+            return self.over_tokens("mean", lines)
         return self.scaled(self.reduced("sum", lines), 1 / lines.shape[1])
 
     def greatest(self, lines: torch.Tensor) -> torch.Tensor:
         return self.reduced("max", lines)
 
     def least(self, lines: torch.Tensor) -> torch.Tensor:
+        if self.is_over_tokens(lines):
+            return self.over_tokens("min", lines)
         return lines[:, 0] if lines.shape[1] == 1 else self.negated(self.greatest(self.negated(lines)))
 
     def variance(self, lines: torch.Tensor, correction: float) -> torch.Tensor:
@@ -121,6 +163,6 @@ class OnContents:
         """Flat contents of a value, whose features have the places `order` [tokens, features]."""
         elements = self.draft.elements
         contents = torch.empty(order.numel(), dtype=torch.int64)
-        rows = elements.tokens[-len(order) :, None]
+        rows = elements.rows_of(len(order))[:, None]
         contents[order] = elements.indices(self.draft.columns(name, order.shape[1]), rows)
         return contents

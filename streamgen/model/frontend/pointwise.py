@@ -81,7 +81,10 @@ def _operand(draft: Draft, node: Node, source: Node, order: torch.Tensor) -> Ope
     array = tensor.to(torch.float32).numpy()
     rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
     if (rows != rows[:1]).any():
-        raise Unsupported(differs(array))
+        columns = draft.sequences.by_place(node, rows)
+        if columns is None:
+            raise Unsupported(differs(array))
+        return Operand(columns)
     return Operand(rows[0], draft.constants.paths.get(source, source.name))
 
 

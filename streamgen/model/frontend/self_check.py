@@ -7,6 +7,7 @@ shape of their example, and in other shapes with which they run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -26,7 +27,7 @@ from streamgen.model.frontend.eager import (
     floats_of,
     has_values,
 )
-from streamgen.model.frontend.imported import Imported
+from streamgen.model.frontend.imported import Imported, places_of
 from streamgen.model.frontend.trace import plain_attention
 from streamgen.model.graph.interpret import Interpreter
 from streamgen.model.graph.logical import LogicalGraph
@@ -172,6 +173,19 @@ def require_equal_module(
     require_equal(imported.graph, lambda interpreter: both.passes(interpreter, others), module)
 
 
+def require_equal_extents(
+    imported: Imported, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec
+) -> None:
+    """`require_equal_module` for the extents of these arguments alone. Also raises ImportMismatchError if a
+    result has another number of dimensions."""
+    if not has_values(module):
+        return
+    both = _Both(imported, module, leaves, spec)
+    both.require_form()
+    if is_checking():
+        require_equal(imported.graph, lambda interpreter: both.passes(interpreter, [{}]), module)
+
+
 class _Both:
     """A module and its graph."""
 
@@ -190,16 +204,28 @@ class _Both:
         for changed in extents:
             yield self._pass(interpreter, self._random(changed))
 
+    def require_form(self) -> None:
+        """Raise ImportMismatchError if a result has another number of dimensions than with other extents."""
+        leaves = pytree.tree_leaves(self._run(self._random({})))
+        shapes = tuple(tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else None for leaf in leaves)
+        single = replace(self.found.results, shapes=shapes)
+        if single.form != self.found.results.form:
+            raise ImportMismatchError(
+                "the number of dimensions of a result depends on the number of tokens: "
+                f"{self.found.results.form} with several, {single.form} with one. A squeeze must name the "
+                "dimension that it removes"
+            )
+
     def others(self, longest: int) -> list[Mapping[int, int]]:
         """The example's extents, and other extents with which the module runs."""
         lead = next(iter(self.leads))
         free = [d for d in range(len(lead)) if d not in self.found.only]
         if len(self.leads) > 1 or not free:
             return [{}]
-        d, n = free[-1], lead[free[-1]]
+        d, n, most = free[-1], lead[free[-1]], places_of(self.found.graph)
         for other in (max(longest, n + 1), n + 1, n - 1, 2 * n):
             try:
-                if other:
+                if other and (not most or other <= most):
                     self._run(self._random({d: other}))
                     return [{}, {d: other}]
             except Exception:  # noqa: BLE001 - whatever a module raises of too many tokens
@@ -240,6 +266,9 @@ class _Both:
             else tensor.double().numpy().reshape(sequences, tokens, -1)
             for name, tensor in given.items()
         }
+        for value in graph.inputs:
+            if value.name not in given:  # the places of tokens
+                rows[value.name] = np.tile(np.arange(tokens), (sequences, 1))
         passes = [interpreter({name: x[i] for name, x in rows.items()})[0] for i in range(sequences)]
         return ComparedPass(
             label="random inputs of shape " + ", ".join(map(str, shapes)),

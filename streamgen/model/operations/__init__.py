@@ -13,14 +13,17 @@ from streamgen.model.operations.last_row import LastRow
 from streamgen.model.operations.linear import Linear
 from streamgen.model.operations.log_softmax import LogSoftmax
 from streamgen.model.operations.norm import Norm
+from streamgen.model.operations.place_rows import PlaceRows
 from streamgen.model.operations.position_rows import PositionRows
 from streamgen.model.operations.rearrange import Rearrange
 from streamgen.model.operations.reduce import Reduce
+from streamgen.model.operations.reduce_tokens import ReduceTokens
 from streamgen.model.operations.rotary import Rotary
 from streamgen.model.operations.scalar import Scalar
 from streamgen.model.operations.slice import Slice
 from streamgen.model.operations.softmax import Softmax
 from streamgen.model.operations.table_rows import TableRows
+from streamgen.model.operations.token_row import TokenRow
 from streamgen.model.operations.top_k import TopK
 from streamgen.model.operations.unary import Unary
 
@@ -38,14 +41,17 @@ __all__ = [
     "Linear",
     "LogSoftmax",
     "Norm",
+    "PlaceRows",
     "PositionRows",
     "Rearrange",
     "Reduce",
+    "ReduceTokens",
     "Rotary",
     "Scalar",
     "Slice",
     "Softmax",
     "TableRows",
+    "TokenRow",
     "TopK",
     "Unary",
 ]

@@ -329,7 +329,7 @@ def test_every_field_is_an_option() -> None:
     fields = {field.name for field in dataclasses.fields(CompileConfig)}
     named = [name for group in GROUPS for name in group.names]
     assert len(named) == len({*named}) and fields <= {*named}
-    for name in ("compile", "draw", "estimate", "explore", "generate", "report", "simulate"):
+    for name in ("compile", "draw", "embed", "estimate", "explore", "generate", "report", "simulate"):
         options = [option for _, some in grouped(cli.streamgen.commands[name]) for option in some]
         assert fields <= {option.name for option in options}, name
         assert all((option.help or "").strip() for option in options)

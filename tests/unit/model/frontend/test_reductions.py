@@ -15,6 +15,7 @@ from streamgen.model.frontend import import_any
 from streamgen.model.frontend.export import import_structured
 from streamgen.model.graph.interpret import exact, reference
 from streamgen.model.operations import Norm, Reduce
+from tests.shared.sequences import results_of
 
 
 class Plain(nn.Module):
@@ -33,9 +34,8 @@ def require_same(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
     graph, interface = import_any(Plain(function), inputs)
     assert interface is not None
     given = [value.numpy() for value in inputs]
-    rows = {name: x.reshape(-1, x.shape[-1]) for name, x in interface.taken(given).items()}
     for interpreter, bound in ((reference(graph), 1e-5), (exact(graph), 1e-3)):
-        results = pytree.tree_leaves(interface.rebuilt(interpreter(rows)[0], given))
+        results = pytree.tree_leaves(results_of(interpreter, graph, interface, given))
         for found, wanted in zip(results, pytree.tree_leaves(function(*inputs)), strict=True):
             assert found.shape == tuple(wanted.shape)
             np.testing.assert_allclose(found, wanted.double().numpy(), rtol=bound, atol=bound)
