@@ -4,12 +4,14 @@ The script compiles the checkpoint, 135 million weights with their own 4-bit cod
 computes the accelerator's numbers in numpy, writes the text first. Then the script writes Verilog, packed
 weights and manifest, builds the simulator, and runs the prompt in one pass and each token in another, cycle
 by cycle with the weights and the cache in simulated HBM. Each line shows a pass whose logits equal the golden
-model's bit for bit. Other checkpoints do the same: --checkpoint FILE.gguf.
+model's bit for bit. Other checkpoints do the same: --checkpoint FILE.gguf. The design has four memory
+channels and simulates soon. With --whole, the compiler plans a design for the whole card.
 """
 
 import argparse
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, help="GGUF file (default: SmolLM2)")
     parser.add_argument("--prompt", default=PROMPT, help="text to be continued")
     parser.add_argument("--tokens", type=int, default=16, help="how many to write (default 16)")
+    parser.add_argument("--whole", action="store_true", help="a design for the whole card")
     parser.add_argument(
         "--folder", type=Path, help="where to write the accelerator (default: a temporary folder)"
     )
@@ -38,9 +41,9 @@ def main() -> None:
     prompt = load_tokenizer(checkpoint).encode(arguments.prompt)
 
     start = time.monotonic()
-    config = streamgen.CompileConfig(
-        name="text", goal="small", max_tokens=16, context=256, channels=4, multipliers=512
-    )
+    config = streamgen.CompileConfig(name="text", context=256)
+    if not arguments.whole:
+        config = replace(config, goal="small", max_tokens=16, channels=4, multipliers=512)
     accelerator = streamgen.compile(checkpoint, config=config)
     print(f"checkpoint -> Verilog in {time.monotonic() - start:.0f} s\n")
     written = write_golden(accelerator, arguments.prompt, prompt, arguments.tokens)
