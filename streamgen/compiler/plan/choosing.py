@@ -8,6 +8,7 @@ not fit although it was promised to is a defect of the promise: the record of th
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
+from math import inf
 from typing import Any, TypeVar
 
 from streamgen.base.errors import BudgetError
@@ -348,7 +349,7 @@ class _Engines:
             for name, title in RESOURCES.items():
                 need, room = getattr(needed, name), getattr(there, name) * board.fill
                 if need > ROOM * room * worst:
-                    worst = need / (ROOM * room)
+                    worst = need / (ROOM * room) if room else inf
                     text = f"needs {number(round(need))} of {number(int(room))} {title}{where}"
         return text
 

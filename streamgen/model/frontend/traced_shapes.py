@@ -93,6 +93,8 @@ def _graph(model: torch.nn.Module, context: int | None, name: str) -> LogicalGra
     context = traced_context(model, context)
     if (layers := _layers(model)) is not None:
         owner, path, count = layers
+        if not count:
+            raise CheckpointError(f"{name}: num_hidden_layers is 0; a model has at least one layer")
         every = getattr(owner, path)
         period = _period([_form(layer) for layer in every])
         if 2 * period < count:

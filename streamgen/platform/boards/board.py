@@ -33,6 +33,8 @@ class Hbm:
     channel_rate: bytes per second of one channel, sustained. latency: cycles of the kernel clock from
     an address accepted to its first beat, in the model of every performance figure. data_sheet: bytes per
     second of all channels in the card's data sheet, to which papers refer; None if unknown.
+
+    Raises ValueError for numbers below 1.
     """
 
     channels: int
@@ -41,6 +43,11 @@ class Hbm:
     latency: int
     slr: str
     data_sheet: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "channel_bytes", "channel_rate", "latency"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} of the memory of a board must be at least 1, not {value}")
 
     @property
     def rate(self) -> float:

@@ -61,6 +61,12 @@ def test_weights_of_the_fabric_are_those_of_the_default_board():
     assert ULTRASCALE_PLUS.uram_bits == 288 * 1024
 
 
+@pytest.mark.parametrize("name", ["channels", "channel_bytes", "channel_rate", "latency"])
+def test_a_board_has_memory(name):
+    with pytest.raises(ValueError, match=rf"^{name} of the memory of a board must be at least 1, not 0$"):
+        replace(U55C.hbm, **{name: 0})
+
+
 def test_bad_clock():
     with pytest.raises(ValueError, match=r"^clock_mhz must be above 0, not 0$"):
         U55C.hbm.beats_per_cycle(0)
