@@ -1,7 +1,7 @@
-"""The weights of `resident` in memory, and the cycles of its rows."""
+"""The weights of `resident` in memory, and the cycles of its rows. params: a ResidentParams."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -10,13 +10,10 @@ from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-if TYPE_CHECKING:
-    from streamgen.kernels.matmul.resident import ResidentParams
-
 ISSUED = 2  # cycles from a group taken to its first step, if nothing is before it
 
 
-def pack(params: "ResidentParams", w: ndarray, r: ndarray, s: ndarray | None = None) -> ndarray:
+def pack(params: Any, w: ndarray, r: ndarray, s: ndarray | None = None) -> ndarray:
     """The image in memory, uint8 [beats, 64], of codes [n, k], row scales [n] or, with biases, [n, 2],
     and group scales [n, k / group, 1 or 2]."""
     streams = _streams(params)
@@ -38,7 +35,7 @@ def pack(params: "ResidentParams", w: ndarray, r: ndarray, s: ndarray | None = N
     return np.frombuffer(bytes(image), np.uint8).reshape(-1, BEAT_BYTES)
 
 
-def unpack(params: "ResidentParams", image: ndarray) -> dict[str, ndarray]:
+def unpack(params: Any, image: ndarray) -> dict[str, ndarray]:
     """Inverse of `pack`: codes `w`, row scales `r` and, for weights in groups, group scales `s`."""
     beats, at = np.ascontiguousarray(image).tobytes(), 0
     tokens: dict[str, list[int]] = {name: [] for name in _streams(params)}
@@ -58,14 +55,14 @@ def unpack(params: "ResidentParams", image: ndarray) -> dict[str, ndarray]:
     }
 
 
-def _streams(params: "ResidentParams") -> dict[str, ITensor]:
+def _streams(params: Any) -> dict[str, ITensor]:
     """The streams of weights of a column for one token."""
     ports = params.column.inputs({**params.of_column({"t": 1}), "t": 1})
     return {name: ports[f"i_{name}"] for name in "wrs" if f"i_{name}" in ports}
 
 
 @lru_cache(maxsize=64)
-def times(params: "ResidentParams", rows: int) -> tuple[ndarray, ndarray, ndarray]:
+def times(params: Any, rows: int) -> tuple[ndarray, ndarray, ndarray]:
     """The cycles in which groups are taken, steps issued and results sent."""
     groups, tiles, ring = params.groups, params.tiles, params.ring.depth
     take, issue = np.zeros(rows * groups, np.int64), np.zeros((rows, tiles, groups), np.int64)
