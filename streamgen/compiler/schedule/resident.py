@@ -17,6 +17,7 @@ from streamgen.compiler.schedule.steps import Step, Value
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quick_quantise import QuickQuantiseParams
 from streamgen.kernels.matmul.resident import ResidentParams
+from streamgen.kernels.matmul.resident_image import pack
 from streamgen.model.operations.site import Behind, MatmulOperand, Stream
 from streamgen.numbers.formats import MX_GROUP, round_f24
 from streamgen.numbers.quantisation import scale_bits
@@ -91,5 +92,5 @@ class ResidentMatmuls:
             matmul, column = step.matmuls[0], params.column
             bias = None if matmul.bias is None else round_f24(matmul.bias)
             tensors = column_tensors(matmul.integers.read(), column.max_n, column.max_k, bias)
-            self._images[step.path] = params.pack(**tensors)
+            self._images[step.path] = pack(params, **tensors)
         return self._images[step.path]

@@ -19,7 +19,6 @@ Nothing behind the ring ever stalls: a step is issued when the queue will have r
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -43,6 +42,7 @@ from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.dot import CHAIN, K_LANES
 from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.resident_image import ISSUED, times, unpack
 from streamgen.kernels.matmul.results import EXPONENT_BITS
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers import formats
@@ -51,7 +51,6 @@ from streamgen.platform.read_client import ReadClient, ReadClientParams
 
 _OFFSET_BITS = 32
 _LEAST = 32  # places of a LUT memory
-_ISSUED = 2  # cycles from a group taken to its first step, if nothing is before it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,9 +174,10 @@ class ResidentParams:
         return self.column.multipliers
 
     def products(self, bounds: Bounds) -> int:
-        return self.column.products(self._of_column(bounds))
+        return self.column.products(self.of_column(bounds))
 
-    def _of_column(self, bounds: Bounds) -> dict[str, Any]:
+    def of_column(self, bounds: Bounds) -> dict[str, Any]:
+        """The bounds of the column."""
         column = self.column
         return {
             "t": bounds["t"],
@@ -211,74 +211,29 @@ class ResidentParams:
         """Beats of an execution that finds the weights on the chip: none."""
         return {"memory": 0}
 
-    def pack(self, w: ndarray, r: ndarray, s: ndarray | None = None) -> ndarray:
-        """The image in memory, uint8 [beats, 64], of codes [n, k], row scales [n] or, with biases, [n, 2],
-        and group scales [n, k / group, 1 or 2]."""
-        streams = self._streams()
-        tokens = {
-            name: formats.encode_ints(streams[name].dtype, streams[name].to_tokens(array))
-            for name, array in (("w", w), ("r", r), ("s", s))
-            if array is not None
-        }
-        lanes, row_bits = self.column.n_lanes, self.column.results.row_bits
-        parts, image = self.parts, bytearray()
-        for tile in range(self.tiles):
-            rows = tokens["r"][tile * lanes : (tile + 1) * lanes]
-            units = [(sum(row << n * row_bits for n, row in enumerate(rows)), parts[0])]
-            for word in range(tile * self.groups, (tile + 1) * self.groups):
-                scales = tokens["s"][word] << self.code_bits if s is not None else 0
-                units.append((tokens["w"][word] | scales, parts[1]))
-            for value, beats in units:
-                image += value.to_bytes(beats * BEAT_BYTES, "little")
-        return np.frombuffer(bytes(image), np.uint8).reshape(-1, BEAT_BYTES)
-
-    def unpack(self, image: ndarray) -> dict[str, ndarray]:
-        """Inverse of `pack`: codes `w`, row scales `r` and, for weights in groups, group scales `s`."""
-        beats, at = np.ascontiguousarray(image).tobytes(), 0
-        tokens: dict[str, list[int]] = {name: [] for name in self._streams()}
-        row_bits = self.column.results.row_bits
-        rows, word = (part * BEAT_BYTES for part in self.parts)
-        for _ in range(self.tiles):
-            value, at = int.from_bytes(beats[at : at + rows], "little"), at + rows
-            tokens["r"] += [value >> n * row_bits & (1 << row_bits) - 1 for n in range(self.column.n_lanes)]
-            for _ in range(self.groups):
-                value, at = int.from_bytes(beats[at : at + word], "little"), at + word
-                tokens["w"].append(value & (1 << self.code_bits) - 1)
-                if "s" in tokens:
-                    tokens["s"].append(value >> self.code_bits & (1 << self.word_bits - self.code_bits) - 1)
-        return {
-            name: itensor.from_tokens(formats.decode_ints(itensor.dtype, tokens[name], itensor.element_shape))
-            for name, itensor in self._streams().items()
-        }
-
-    def _streams(self) -> dict[str, ITensor]:
-        """The streams of weights of a column for one token."""
-        ports = self.column.inputs({**self._of_column({"t": 1}), "t": 1})
-        return {name: ports[f"i_{name}"] for name in "wrs" if f"i_{name}" in ports}
-
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
         """`memory`: the image, uint8 [beats, 64]."""
-        weights = {f"i_{name}": array for name, array in self.unpack(inputs["memory"]).items()}
+        weights = {f"i_{name}": array for name, array in unpack(self, inputs["memory"]).items()}
         operands = {"i_x": inputs["i_x"], "i_e": inputs["i_e"], **weights}
-        return {"o": self.column.golden(self._of_column(bounds), operands)["o_y"]}
+        return {"o": self.column.golden(self.of_column(bounds), operands)["o_y"]}
 
     def cost(self, bounds: Bounds) -> Cost:
         """Of an execution that finds the weights on the chip, like curves and clocks."""
-        take, _, out = _times(self, bounds["t"])
+        take, _, out = times(self, bounds["t"])
         first, last = int(out[0]), int(out[-1])
         ii = (last - first) / (len(out) - 1) if len(out) > 1 else 1.0
         return Cost(resources=self.resources, ii=max(1.0, ii), latency=first - int(take[0]), cycles=last + 1)
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
-        take, _, out = _times(self, bounds["t"])
+        take, _, out = times(self, bounds["t"])
         return {"i_x": Curve.at(take), "i_e": Curve.at(take[:: self.groups]), "o": Curve.at(out)}
 
     def clocks(self, bounds: Bounds) -> Clocks:
         """Groups are taken, steps issued for all tiles of a row, results sent."""
         t, tiles, groups = bounds["t"], self.tiles, self.groups
-        times = _times(self, t)
         take, issue, send = (
-            KernelSide(name, cycles) for name, cycles in zip(("take", "issue", "send"), times, strict=True)
+            KernelSide(name, cycles)
+            for name, cycles in zip(("take", "issue", "send"), times(self, t), strict=True)
         )
         own = np.arange(t * groups)
         row, group = np.divmod(own, groups)
@@ -289,7 +244,7 @@ class ResidentParams:
             (take, issue, send),
             {"i_x": (take, own), "i_e": (take, own[::groups]), "o": (send, out)},
             (
-                take.to(issue, own, first, latency=_ISSUED),
+                take.to(issue, own, first, latency=ISSUED),
                 issue.to(take, last[:-ring], own[ring:], latency=0),
                 issue.to(send, ends, out, latency=self.latency),
                 send.to(issue, out[:-room], ends[room:], latency=2),
@@ -324,27 +279,6 @@ class ResidentParams:
 
     def build(self) -> "Resident":
         return Resident(self)
-
-
-@lru_cache(maxsize=64)
-def _times(params: ResidentParams, rows: int) -> tuple[ndarray, ndarray, ndarray]:
-    """The cycles in which groups are taken, steps issued and results sent."""
-    groups, tiles, ring = params.groups, params.tiles, params.ring.depth
-    take, issue = np.zeros(rows * groups, np.int64), np.zeros((rows, tiles, groups), np.int64)
-    at, step = 0, 0
-    for row in range(rows):
-        for group in range(groups):
-            number = row * groups + group
-            at += 1
-            if number >= ring:  # the place is free when the step of its last tile is fetched
-                before, place = divmod(number - ring, groups)
-                at = max(at, int(issue[before, -1, place]))
-            take[number] = at
-            step = issue[row, 0, group] = max(step + 1, at + _ISSUED)
-        rest = (tiles - 1) * groups
-        issue[row, 1:] = (step + 1 + np.arange(rest)).reshape(tiles - 1, groups)
-        step += rest
-    return take, issue.reshape(-1), issue[:, :, -1].reshape(-1) + params.latency
 
 
 class Resident(wiring.Component):

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import Out
 from sim.axi import AxiBench
 from streamgen.contract import Bounds
 from streamgen.kernels.matmul.resident import ResidentParams
+from streamgen.kernels.matmul.resident_image import pack, unpack
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.testing.bench import Simulated
@@ -62,11 +63,11 @@ class Case:
     def __init__(self, params: ResidentParams, rows: list[int], seed: int) -> None:
         rng = np.random.default_rng(seed)
         self.params = params
-        bounds = params._of_column({"t": sum(rows)})
+        bounds = params.of_column({"t": sum(rows)})
         arrays = operands(params.column, bounds, rng)
         weights = {port[2:]: arrays[port] for port in ("i_w", "i_r", "i_s") if port in arrays}
-        self.image = params.pack(**weights)
-        for name, array in params.unpack(self.image).items():
+        self.image = pack(params, **weights)
+        for name, array in unpack(params, self.image).items():
             np.testing.assert_array_equal(array, weights[name], err_msg=name)
         self.several: list[tuple[Bounds, Mapping[str, np.ndarray]]] = []
         at = 0
