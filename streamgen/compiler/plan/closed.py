@@ -15,7 +15,8 @@ With the times in cycles, and ahead = beats of these FIFOs,
     end   = ready + attention + held rows + TAIL
 
 In a section that is walked several times, the weights of a phase are asked for `ISSUE` cycles after those of
-the phase before, and not before the walk begins. Attention begins with the first heads of the queries.
+the phase before, and not before the walk begins. Attention begins with the first round of heads, or, without rounds,
+with half of the queries.
 
 Nothing is bound to kernels, so a design takes milliseconds. `ISSUE` and `TAIL` are fitted to predicted passes
 of published models; `python benchmarks/closed_form.py` prints the errors. `ClosedForm.bound` has no such
@@ -47,8 +48,7 @@ _STEADY = 2  # walks of a section; further walks take as long as the last of the
 class _Phase:
     """The work of a phase. section: number of its section. walks: number of walks. one_row: whether the phase
     works on one row of a pass. beats: beats of weights of a column. engine: cycles of the engine for a row.
-    first: cycles of the engine beside the rows. share: share of the engine's work before the first heads of
-    queries are there. late: share of the engine's work before the first row is whole, if an operation holds
+    first: cycles of the engine beside the rows. share: share of the engine's work before attention begins. late: share of the engine's work before the first row is whole, if an operation holds
     whole rows of results. attention: its heads, or None. held: elements of rows that operations hold whole.
     widest: elements of the widest row."""
 
@@ -173,7 +173,7 @@ class ClosedForm:
         engine, total = several[1] - several[0], sum(matmul.rows)
         early: float = total
         if matmul.whole:
-            early = total / matmul.rounds if matmul.rounds > 1 else total - max(matmul.rows) + self._plan.unit
+            early = total / matmul.rounds if matmul.rounds > 1 else total - max(matmul.rows) / 2
         tiles = total // self._plan.unit
         whole = any(step.op.held(n := step.inputs[0].shape.features) == n for step in plain if step.inputs)
         return _Phase(
