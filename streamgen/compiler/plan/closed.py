@@ -15,8 +15,8 @@ With the times in cycles, and ahead = beats of these FIFOs,
     end   = ready + attention + held rows + TAIL
 
 In a section that is walked several times, the weights of a phase are asked for `ISSUE` cycles after those of
-the phase before, and not before the walk begins. Attention begins with the first round of heads, or, without rounds,
-with half of the queries.
+the phase before, and not before the walk begins. Attention begins with the first round of heads, or, without
+rounds, with half of the queries.
 
 Nothing is bound to kernels, so a design takes milliseconds. `ISSUE` and `TAIL` are fitted to predicted passes
 of published models; `python benchmarks/closed_form.py` prints the errors. `ClosedForm.bound` has no such
@@ -46,11 +46,12 @@ _STEADY = 2  # walks of a section; further walks take as long as the last of the
 
 @dataclass(frozen=True, kw_only=True)
 class _Phase:
-    """The work of a phase. section: number of its section. walks: number of walks. one_row: whether the phase
-    works on one row of a pass. beats: beats of weights of a column. engine: cycles of the engine for a row.
-    first: cycles of the engine beside the rows. share: share of the engine's work before attention begins. late: share of the engine's work before the first row is whole, if an operation holds
-    whole rows of results. attention: its heads, or None. held: elements of rows that operations hold whole.
-    widest: elements of the widest row."""
+    """The work of a phase. section: number of its section. walks: number of walks. one_row: whether the
+    phase works on one row of a pass. beats: beats of weights of a column. engine: cycles of the engine for a
+    row. first: cycles of the engine beside the rows. share: share of the engine's work before attention
+    begins. late: share of the engine's work before the first row is whole, if an operation holds whole rows
+    of results. attention: its heads, or None. held: elements of rows that operations hold whole. widest:
+    elements of the widest row."""
 
     section: int
     walks: int
