@@ -16,7 +16,7 @@ With the times in cycles, and ahead = beats of these FIFOs,
 
 In a section that is walked several times, the weights of a phase are asked for `ISSUE` cycles after those of
 the phase before, and not before the walk begins. Attention begins with the first round of heads, or, without
-rounds, with half of the queries.
+rounds, with a third of the queries.
 
 Nothing is bound to kernels, so a design takes milliseconds. `ISSUE` and `TAIL` are fitted to predicted passes
 of published models; `python benchmarks/closed_form.py` prints the errors. `ClosedForm.bound` has no such
@@ -174,7 +174,7 @@ class ClosedForm:
         engine, total = several[1] - several[0], sum(matmul.rows)
         early: float = total
         if matmul.whole:
-            early = total / matmul.rounds if matmul.rounds > 1 else total - max(matmul.rows) / 2
+            early = total / matmul.rounds if matmul.rounds > 1 else total - max(matmul.rows) * 2 / 3
         tiles = total // self._plan.unit
         whole = any(step.op.held(n := step.inputs[0].shape.features) == n for step in plain if step.inputs)
         return _Phase(
