@@ -15,9 +15,8 @@ from streamgen.base.errors import CheckpointError
 from streamgen.base.extras import needed
 from streamgen.model.frontend.any_module import interface_of
 from streamgen.model.frontend.export import import_structured
-from streamgen.model.frontend.pretrained import open_config, tensor_problems, unreadable
-from streamgen.model.frontend.problems import refusal, refuse
-from streamgen.model.frontend.quiet import quiet
+from streamgen.model.frontend.pretrained import not_finite, with_weights
+from streamgen.model.frontend.problems import refuse
 from streamgen.model.frontend.safetensors_file import read_config
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface
@@ -60,29 +59,15 @@ def load_encoder(folder: Path) -> SentenceModule:
     """The module of a folder that sentence-transformers wrote.
 
     CheckpointError names parts of another kind than a transformer, a pooling of `POOLINGS` and a norm of
-    length 1, tensors that are missing or without a place, code, and unknown fields.
+    length 1, tensors that are missing, without a place or not finite, code, and unknown fields.
     """
     with needed("an encoder of sentences"):
         from transformers import AutoModel
 
     pooling, normalised = _parts(folder)
     said = {name: value for name, value in read_config(folder).items() if (name, value) != LEARNED}
-    config, problems = open_config(folder, said)
-    try:
-        with quiet():
-            body, info = AutoModel.from_pretrained(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=True,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-    except Exception as error:  # transformers documents no set of exceptions
-        raise refusal(folder, problems, [unreadable(error)]) from error
-    refuse(folder, problems, *tensor_problems(info))
+    body, problems = with_weights(AutoModel, folder, said)
+    refuse(folder, *problems, not_finite(body))
     return SentenceModule(body, pooling, normalised=normalised).eval()
 
 

@@ -54,10 +54,21 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
         from transformers import AutoModelForCausalLM
 
     said = read_config(folder)
+    model, problems = with_weights(AutoModelForCausalLM, folder, said)
+    return imported(model, folder, *problems, _untied(model), context=context, seen=whole_heads(said))
+
+
+def with_weights(kind: Any, folder: Path, said: Mapping[str, Any]) -> tuple[Any, Sequence[Sequence[str]]]:
+    """A model with the weights of a folder, in float32, and the problems with its config.json and with its
+    tensors: missing ones, and those of the wrong shape or type or without a place.
+
+    kind: an Auto class of transformers. said: the fields of the config.json. CheckpointError, with all
+    problems so far, if transformers makes no model.
+    """
     config, problems = open_config(folder, said)
     try:
         with quiet():
-            model, info = AutoModelForCausalLM.from_pretrained(
+            model, info = kind.from_pretrained(
                 folder,
                 config=config,
                 dtype=torch.float32,
@@ -73,8 +84,7 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
     prefix = f"{model.base_model_prefix}."  # tensors of the body may be named without it
     read = [n for n in tensors.shapes if n in own or f"{prefix}{n}" in own or n.removeprefix(prefix) in own]
     dropped = _dropped(model, tensors.shapes.keys() - {*read})
-    kinds = *tensor_problems(info), dropped, tensors.problems(read), _untied(model)
-    return imported(model, folder, problems, *kinds, context=context, seen=whole_heads(said))
+    return model, (problems, *tensor_problems(info), dropped, tensors.problems(read))
 
 
 def _dropped(model: Any, names: Collection[str]) -> list[str]:
@@ -96,7 +106,7 @@ def _untied(model: Any) -> list[str]:
     return [untied(names[id(head)], names[id(body)])] if tied and head is not body else []
 
 
-def _not_finite(model: Any) -> list[str]:
+def not_finite(model: Any) -> list[str]:
     """Parameters with values that are not finite, each with the first such value."""
     problems = []
     for name, parameter in model.named_parameters():
@@ -148,7 +158,7 @@ def imported(
     vocabulary: int = model.config.get_text_config(decoder=True).vocab_size
     graph: LogicalGraph | None = None
     unsupported: Sequence[str] = ()
-    problems = *problems, _not_finite(model.eval())
+    problems = *problems, not_finite(model.eval())
     try:
         graph = import_decoder(
             model, context=traced_context(model, context), name=name or path.resolve().name

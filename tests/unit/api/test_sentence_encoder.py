@@ -2,10 +2,14 @@
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import streamgen
 from streamgen.api.compiling import golden_encoder
@@ -15,6 +19,7 @@ from tests.shared.sentence_encoders import floats_of, minilm, quality, sentences
 
 TEXTS = ["The sea is calm.", "wind", "the wind blows the sea .", "unknown"]
 CONFIG = streamgen.CompileConfig(name="encoder", max_tokens=12)
+PROJECTION = "encoder.layer.0.attention.output.dense.weight"
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +79,24 @@ def test_bad_folders(tmp_path: Path) -> None:
         load_encoder(folder)
     with pytest.raises(TypeError, match="is no encoder of sentences"):
         golden_encoder(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop(PROJECTION), rf"tensor {PROJECTION} is missing"),
+        (lambda tensors: tensors.update(other=torch.ones(2)), "tensor other has no place in the model"),
+        (lambda tensors: tensors[PROJECTION][0].fill_(torch.inf), rf"tensor {PROJECTION}\[0, 0\] is inf"),
+        (lambda tensors: tensors.update({PROJECTION: torch.ones(3)}), "has shape"),
+    ],
+)
+def test_bad_tensors(change: Callable[[dict[str, torch.Tensor]], Any], message: str, tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckpointError, match=message):
+        load_encoder(folder)
 
 
 def test_case_of_two_files(tmp_path: Path) -> None:
