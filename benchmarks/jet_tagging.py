@@ -89,8 +89,6 @@ def main() -> None:
     print(f"input to output      {found.latency} cycles, {_verdict(found.latency, MOST_LATENCY)}")
     for name, cycles in found.kernels.items():
         print(f"    {name:17}{cycles}")
-    if found.latency > MOST_LATENCY:
-        print("    Half of a matmul is its scaler and the addition of its bias: 15 stages in floating point.")
     print(f"a new input every    {found.interval} cycles, {_verdict(found.interval, MOST_INTERVAL)}")
     print(f"a pass of {TOKENS} inputs {found.run} cycles, with the input and the output in memory")
     board = CONFIG.card

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
 @click.option(
     "--on", "place", type=click.Choice(["golden", "simulator", "card"]),
-    help="Device that computes the rows: golden takes seconds, simulator runs Verilog, card needs --xclbin. "
-    "All devices give the same bits.  [default: simulator, or card with --xclbin]",
+    help="Device that computes the rows: golden needs no simulator, simulator runs Verilog, card needs "
+    "--xclbin. All devices give the same bits.  [default: simulator, or card with --xclbin]",
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE.npy",

@@ -16,12 +16,12 @@ With the times in cycles, and ahead = beats of these FIFOs,
 
 In a section that is walked several times, the weights of a phase are asked for `ISSUE` cycles after those of
 the phase before, and not before the walk begins. Attention begins with the first round of heads, or, without
-rounds, with a third of the queries.
+rounds, with `QUERIES` of the queries.
 
-Nothing is bound to kernels, so a design takes milliseconds. `ISSUE` and `TAIL` are fitted to predicted passes
-of published models; `python benchmarks/closed_form.py` prints the errors. `ClosedForm.bound` has no such
-numbers. It is the largest of the times of the memory, of the engine and of attention, each
-without any waiting, so no design takes fewer cycles.
+Nothing is bound to kernels, so a design takes milliseconds. `ISSUE`, `QUERIES` and `TAIL` are fitted to
+predicted passes of published models; `python benchmarks/closed_form.py` prints the errors.
+`ClosedForm.bound` has no such numbers. It is the largest of the times of the memory, of the engine and of
+attention, each without any waiting, so no design takes fewer cycles.
 """
 
 from dataclasses import dataclass
@@ -40,6 +40,7 @@ from streamgen.platform.axi import MAX_BURST
 from streamgen.platform.boards import Channel
 
 ISSUE = 346  # cycles between the requests for the weights of two phases
+QUERIES = 1 / 3  # share of the queries before attention begins, if heads do not come in rounds
 TAIL = 122  # cycles from the last result of the engine or of attention to the end of a phase
 _STEADY = 2  # walks of a section; further walks take as long as the last of these
 
@@ -174,7 +175,7 @@ class ClosedForm:
         engine, total = several[1] - several[0], sum(matmul.rows)
         early: float = total
         if matmul.whole:
-            early = total / matmul.rounds if matmul.rounds > 1 else total - max(matmul.rows) * 2 / 3
+            early = total / matmul.rounds if matmul.rounds > 1 else total - (1 - QUERIES) * max(matmul.rows)
         tiles = total // self._plan.unit
         whole = any(step.op.held(n := step.inputs[0].shape.features) == n for step in plain if step.inputs)
         return _Phase(
