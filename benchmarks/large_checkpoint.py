@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -57,7 +58,7 @@ def main() -> None:
         Console().print(shown)
 
 
-def write_checkpoint(place: Path, config: Mapping[str, object]) -> int:
+def write_checkpoint(place: Path, config: Mapping[str, Any]) -> int:
     """Write a checkpoint with random weights, a file at a time; the bytes of all tensors are returned."""
     import torch
     from safetensors.torch import save_file
@@ -65,7 +66,8 @@ def write_checkpoint(place: Path, config: Mapping[str, object]) -> int:
     place.mkdir()
     (place / "config.json").write_text(json.dumps({**config, "torch_dtype": "bfloat16"}))
     torch.manual_seed(0)
-    weight_map, all_bytes = {}, 0
+    weight_map: dict[str, str] = {}
+    all_bytes = 0
     for number, shapes in enumerate(files_of(config)):
         tensors = {
             name: torch.ones(shape, dtype=torch.bfloat16)
@@ -82,7 +84,7 @@ def write_checkpoint(place: Path, config: Mapping[str, object]) -> int:
     return all_bytes
 
 
-def files_of(config: Mapping[str, object]) -> Iterator[dict[str, tuple[int, ...]]]:
+def files_of(config: Mapping[str, Any]) -> Iterator[dict[str, tuple[int, ...]]]:
     """For each file, the shapes of its tensors by name."""
     import torch
     import transformers

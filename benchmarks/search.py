@@ -23,7 +23,6 @@ from rich.table import Table
 import streamgen
 from benchmarks import u55c
 from streamgen.api.search import Point, Space, Value, space
-from streamgen.api.search.front import front_table
 from streamgen.api.search.study import Study
 from streamgen.model.frontend import default_checkpoint, load_feed_forward
 
@@ -53,7 +52,6 @@ def main() -> None:
             found = Study(spaces["GPT-2 Medium"], ("decode", "first-token"), seed=options.seed)
             found.run(options.trials, tell=console.log)
             front = found.front()
-            print(front_table(front, card))
             planned = streamgen.estimate(source, None, card, positions=[POSITION], prompts=[TOKENS])
             speed = planned.tokens_per_second(planned.headline[0])
             wait = planned.milliseconds(planned.first_tokens[TOKENS])
