@@ -89,9 +89,10 @@ def files_of(config: Mapping[str, Any]) -> Iterator[dict[str, tuple[int, ...]]]:
     import torch
     import transformers
 
+    made = transformers.AutoConfig.for_model(**config)
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
-    tied = {"lm_head.weight"} if config["tie_word_embeddings"] else set()
+        model = transformers.AutoModelForCausalLM.from_config(made)
+    tied = {"lm_head.weight"} if made.tie_word_embeddings else set()
     shapes: dict[str, tuple[int, ...]] = {}
     size = 0
     for name, tensor in model.state_dict().items():
