@@ -19,10 +19,12 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.base.files import decode, parsed, read_file
+from streamgen.base.wording import alternatives
 from streamgen.model.padding import part_of, shown_tokens
 
 INTERFACE = "interface.json"
 
+TYPES = ("bool", "int32", "int64")  # of results that are no floats
 ONE, ALL = -1, -2  # special dimensions: extent 1, all dimensions joined
 
 
@@ -39,7 +41,7 @@ class Interface:
     the number of leading dimensions of the inputs; None for any number that the rules allow. places: by name
     of an input that takes the place of each token in its sequence, the number of places. masks: by name of an
     argument that is a mask, whether it may hide padding behind the tokens. All other arguments are inputs of
-    the same name.
+    the same name. types: by name of a result that holds truth values or integers, the type of its numbers.
     """
 
     arguments: tuple[Any, ...]
@@ -52,6 +54,7 @@ class Interface:
     ranks: int | None = None
     places: Mapping[str, int] = field(default_factory=dict)
     masks: Mapping[str, bool] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
@@ -151,7 +154,8 @@ class Interface:
         for name, array in values.items():
             rule = self.leading[name]
             shape = lead if rule is None else [extents[dimension] for dimension in rule]
-            shaped[name] = array.reshape((*shape, *self.trailing.get(name, array.shape[-1:])))
+            rows = array.reshape((*shape, *self.trailing.get(name, array.shape[-1:])))
+            shaped[name] = rows.astype(self.types[name]) if name in self.types else rows
         return _filled(self.results, shaped)
 
     @property
@@ -234,6 +238,7 @@ class Interface:
             leading={names[name]: rule for name, rule in self.leading.items()},
             trailing={names[name]: extents for name, extents in self.trailing.items()},
             places={names[name]: rows for name, rows in self.places.items()},
+            types={names[name]: kind for name, kind in self.types.items()},
             ids={
                 names[name]: {names[column]: rows for column, rows in columns.items()}
                 for name, columns in self.ids.items()
@@ -249,7 +254,7 @@ class Interface:
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
         few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
-        few |= {"places": self.places, "masks": self.masks}
+        few |= {"places": self.places, "masks": self.masks, "types": self.types}
         given = {name: dict(value) for name, value in few.items() if value}
         shapes: dict[str, Any] = {"whole": True} if self.whole else {}
         shapes |= {} if self.ranks is None else {"ranks": self.ranks}
@@ -260,7 +265,7 @@ class Interface:
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}}
+            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}, "types": {}}
             value = {"trailing": {}, "ids": {}, "whole": False, **more, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
@@ -274,6 +279,7 @@ class Interface:
             ranks=stored.ranks,
             places=stored.places,
             masks=stored.masks,
+            types=stored.types,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -281,6 +287,8 @@ class Interface:
             raise ValueError("interface.leading: expected the names of the results")
         if any(d < ALL for rule in stored.leading.values() for d in rule or ()):
             raise ValueError("interface.leading: expected dimensions, -1 or -2")
+        if not set(stored.types) <= set(stored.leading) or not set(stored.types.values()) <= set(TYPES):
+            raise ValueError(f"interface.types: expected names of results, each with {alternatives(TYPES)}")
         inputs = set(_names(interface.arguments))
         if not set(stored.ids) <= inputs or not all(map(len, stored.ids.values())):
             raise ValueError("interface.ids: expected names of inputs, each with columns")
@@ -328,6 +336,7 @@ class _Stored:
     ranks: int | None
     places: Mapping[str, int]
     masks: Mapping[str, bool]
+    types: Mapping[str, str]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

@@ -111,7 +111,7 @@ def example_of(extents: Sequence[int], *, ids: bool = False) -> torch.Tensor:
 def interface_of(imported: Imported) -> Interface:
     """How the module nests its inputs and outputs; GraphError for nests that a folder cannot store."""
     (arguments, _), results = (
-        structure.rebuilt({name: name for name in structure.names if name is not None})
+        _without_names(structure.rebuilt({name: name for name in structure.names if name is not None}))
         for structure in (imported.arguments, imported.results)
     )
     require_plain(arguments, "arguments")
@@ -139,7 +139,17 @@ def interface_of(imported: Imported) -> Interface:
         ranks=len(imported.lead) if single else None,
         places=places,
         masks=imported.masks,
+        types=imported.types,
     )
+
+
+def _without_names(nest: Any) -> Any:
+    """A nest with plain tuples in place of those that name their parts, such as the result of torch.max."""
+    if isinstance(nest, tuple):
+        return tuple(map(_without_names, nest))
+    if isinstance(nest, list):
+        return list(map(_without_names, nest))
+    return nest
 
 
 def _rule(imported: Imported, name: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -51,7 +51,8 @@ class Imported:
     an argument that holds ids, the inputs of the graph that take its columns, each with the number of rows
     that its ids choose from. whole: every input is one row, so that the graph holds for these shapes alone.
     masks: by name of an argument that tells tokens from padding, whether there may be padding, behind the
-    tokens; the graph computes sequences without padding.
+    tokens; the graph computes sequences without padding. types: by name of a result that torch gives as truth
+    values or as integers, the type that torch gives.
     """
 
     graph: LogicalGraph
@@ -62,6 +63,7 @@ class Imported:
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     whole: bool = False
     masks: Mapping[str, bool] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lead(self) -> tuple[int, ...]:
