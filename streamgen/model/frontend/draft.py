@@ -444,17 +444,14 @@ class Draft:
             name for name, _ in self.elements.parts(contents.reshape(-1) // self.elements.stride)
         )
 
-    def holds_ids(self, source: Node) -> bool:
-        """Whether any element of a call's tensor is an id of an input."""
-        contents = self.contents.get(source)
-        tensors = contents if isinstance(contents, list) else [contents]
-        columns = [held.reshape(-1) // self.elements.stride for held in tensors if held is not None]
-        return any(name in self.sequences.ids for some in columns for name, _ in self.elements.parts(some))
-
-    def are_counted(self, contents: torch.Tensor) -> bool:
-        """Whether elements are whole numbers below 2^16."""
-        parts = self.elements.parts(contents.reshape(-1) // self.elements.stride)
-        return all(name in self._whole or self._numbers.get(name, 0.5) in range(1 << 16) for name, _ in parts)
+    def are_counted(self, contents: Any) -> bool:
+        """Whether elements, if these are contents of one tensor, are whole numbers below 2^16."""
+        if not isinstance(contents, torch.Tensor):
+            return False
+        names = {name for name, _ in self.elements.parts(contents.reshape(-1) // self.elements.stride)}
+        numbers = [self._numbers[name] for name in names if name in self._numbers]
+        whole = all(number % 1 == 0 and 0 <= number < 1 << 16 for number in numbers)
+        return whole and names <= self._whole | self._numbers.keys()
 
     def rows_for_positions(self, node: Node, table: Node) -> None:
         """Add a table [.., tokens, features] as a value with a row for each position of the context."""

@@ -118,6 +118,8 @@ def _first_reading(
         wrapped = Joined(module, reading) if joins else module
         try:
             imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
+        except _ChangesError:
+            raise
         except UnsupportedOperationError as error:
             depends = depends or (error if isinstance(error, _DependsOnTokensError) else None)
             if not reading.whole or not (refused or others):
@@ -146,8 +148,12 @@ def _first_reading(
     raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
 
 
+class _ChangesError(UnsupportedOperationError):
+    """What the module computes changes from call to call."""
+
+
 class _DependsOnTokensError(UnsupportedOperationError):
-    """What the module computes depends on the number of tokens, or changes from call to call."""
+    """What the module computes depends on the number of tokens."""
 
 
 class _OtherFormError(_DependsOnTokensError):
@@ -342,7 +348,7 @@ class _Counts:
 
     def _depends(self, dimension: int, extent: int, other: int, line: str = "") -> UnsupportedOperationError:
         if state := changed_state(self.module, lambda: self._run({})):
-            return _DependsOnTokensError(
+            return _ChangesError(
                 f"the module changes in every call: {state}. "
                 + (
                     "It is in training mode; call module.eval() first"

@@ -193,8 +193,7 @@ class Importer:
         return results
 
     def _require_counted(self, result: Node, dtype: torch.dtype) -> None:
-        contents = self.draft.contents.get(result)
-        if dtype not in WIDE or contents is None or not self.draft.are_counted(contents):
+        if dtype not in WIDE or not self.draft.are_counted(self.draft.contents.get(result)):
             raise Unsupported(
                 f"the module returns {dtype}; results are floats, truth values, or places and numbers of "
                 "elements"
@@ -380,8 +379,8 @@ class Importer:
         if tensors and given.is_floating_point() and value.dtype == torch.bool:
             return pointwise.as_truth(draft, node)
         truth = tensors and given.dtype == torch.bool
-        counted = tensors and source in draft.contents and draft.are_counted(draft.contents[source])
-        if tensors and value.is_floating_point() != given.is_floating_point() and not (truth or counted):
+        crossing = tensors and value.is_floating_point() != given.is_floating_point() and not truth
+        if crossing and not draft.are_counted(draft.contents.get(source)):
             kind = "floats" if given.is_floating_point() else "integers"
             raise Unsupported(f"it casts {kind} to {value.dtype}")
         if truth and is_ids(value) and value.dtype != torch.bool and source in draft.contents:

@@ -71,7 +71,7 @@ def _pair(
 
 def _extreme(reduce: Lines, draft: Draft, node: Node) -> None:
     """The values of max or min of a dimension, if nothing reads their places."""
-    if any(user.args[1] == 1 for user in node.users):
+    if any(user.args[1] == 1 and user.users for user in node.users):
         raise Unsupported(INTEGERS)
     _pair(lambda on, lines: (reduce(on, lines), None), draft, node)
 

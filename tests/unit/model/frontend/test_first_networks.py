@@ -105,18 +105,12 @@ def test_functionals(name: str) -> None:
 
 
 REFUSED: list[tuple[Callable[[torch.Tensor], torch.Tensor], str]] = [
-    (lambda x: functional.threshold(x, 0.5, 2.0), "its value is 2.0; only 0, or its threshold 0.5"),
-    (lambda x: functional.softplus(x, 1, 5), "its threshold is 5; 12 or more can be compiled"),
-    (lambda x: functional.softplus(x, -1, 20), "its beta is -1.0; a number above 0 is needed"),
-    (lambda x: functional.celu(x, -1.0), "its alpha is -1.0; a number above 0 is needed"),
     (lambda x: x.clamp(min=float("nan")), "its min is nan; a finite number is needed"),
     (lambda x: functional.rrelu(x, training=True), "it is in training mode; call module.eval() first"),
-    (lambda x: functional.prelu(x.T, torch.arange(3.0)).T, "channels must be features of one token"),
     (
         lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127),
         "it rounds as in quantisation-aware training; give the module with its float layers",
     ),
-    (lambda x: x.abs() ** x, "its power is computed at run time; only a number can be compiled"),
 ]
 
 
@@ -200,8 +194,8 @@ def test_two_inputs_of_different_ranks() -> None:
 
 
 def test_the_refusal_is_that_of_the_reading_with_the_fewest_problems() -> None:
-    module = nn.Sequential(nn.Flatten(), nn.Linear(30, 8), nn.Unflatten(1, (2, 4)), nn.Softmax(1))
-    with pytest.raises(UnsupportedOperationError, match=r"^1 operation is not supported: softmax"):
+    module = nn.Sequential(nn.Flatten(), nn.Linear(30, 8), nn.Unflatten(1, (2, 4)), _Called(torch.lgamma))
+    with pytest.raises(UnsupportedOperationError, match=r"^1 operation is not supported: lgamma"):
         import_any(module.eval(), torch.randn(3, 1, 5, 6))
 
 
@@ -299,7 +293,6 @@ def test_a_linear_that_others_read_keeps_its_weights() -> None:
     ("module", "shape", "message"),
     [
         (nn.BatchNorm1d(6), (5, 6), "it is in training mode; call module.eval() first"),
-        (nn.BatchNorm1d(6, track_running_stats=False).eval(), (5, 6), "it has no running statistics"),
         (
             nn.Sequential(nn.BatchNorm1d(3), nn.Linear(4, 4)).eval(),
             (5, 3, 4),
@@ -323,13 +316,6 @@ def test_batch_norms_are_refused(module: nn.Module, shape: tuple[int, ...], mess
 def test_softmaxes_of_rows(module: nn.Module) -> None:
     check(module, X)
     check(module, 40 * X)  # softmax of which underflows
-
-
-def test_softmaxes_of_another_dimension_are_refused() -> None:
-    for module in (nn.LogSoftmax(dim=1), nn.Softmax(dim=1), nn.Softmin(dim=1), nn.Softmax2d()):
-        shape = (2, 3, 4, 5) if isinstance(module, nn.Softmax2d) else (2, 3, 4)
-        with pytest.raises(UnsupportedOperationError, match="softmax must be over the last dimension"):
-            import_any(module, torch.randn(shape))
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])

@@ -94,16 +94,6 @@ def test_weights_that_all_groups_share_are_the_norm_s_own() -> None:
             "its input [1, 24, 5] has several tokens in a group",
         ),
         (
-            group_norm(5, channels=5),
-            (2, 5, CHANNELS),
-            "its channels are tokens; channels must be features of one token",
-        ),
-        (
-            group_norm(CHANNELS),
-            (TOKENS, CHANNELS),
-            "its groups hold one feature each, so its result is only its bias",
-        ),
-        (
             Called(lambda x: functional.group_norm(x, 2, weight=x[0])),
             (TOKENS, CHANNELS),
             "its weight or bias is computed at run time",

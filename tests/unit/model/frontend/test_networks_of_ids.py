@@ -164,7 +164,12 @@ def test_an_encoder_that_makes_a_score_for_each_word() -> None:
     [
         (Offsets(), ids(3, 5, 3), UnsupportedOperationError, "ids can be looked up in an embedding"),
         (Numbers(), ids(7, 5), UnsupportedOperationError, "it casts integers to torch.float32"),
-        (Returned(), ids(7, 5), UnsupportedOperationError, "returns torch.int64; outputs hold floats"),
+        (
+            Returned(),
+            ids(7, 5),
+            UnsupportedOperationError,
+            "returns torch.int64; results are floats, truth values",
+        ),
         (
             Looked(lambda w, c: w[c.to(torch.uint8).long()], 3),
             ids(300, 5),

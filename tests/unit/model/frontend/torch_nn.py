@@ -75,6 +75,7 @@ def _norm(kind: type[nn.Module], *shape: int) -> Example:
 
 OF_ROWS = "of the last dimension"
 EVAL = "in eval mode"
+SMALL = "of the shape of the example; inputs of up to 8,192 elements"
 EXAMPLES: dict[str, Example] = {
     "AlphaDropout": Example(make=nn.AlphaDropout, note=EVAL),
     "BatchNorm1d": Example(
@@ -82,7 +83,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "BatchNorm2d": _norm(nn.BatchNorm2d, 2, 2),
     "BatchNorm3d": _norm(nn.BatchNorm3d, 2, 2, 2),
-    "Bilinear": Example(make=lambda: nn.Bilinear(8, 4, 5), shapes=[(3, 8), (3, 4)], refused="aten.bilinear"),
+    "Bilinear": Example(make=lambda: nn.Bilinear(8, 4, 5), shapes=[(3, 8), (3, 4)]),
     "CELU": Example(make=lambda: nn.CELU(0.5)),
     "ChannelShuffle": Example(
         make=lambda: nn.Sequential(nn.ChannelShuffle(2), nn.Flatten()),
@@ -94,9 +95,7 @@ EXAMPLES: dict[str, Example] = {
     "ConstantPad1d": _padding((2, 3, 4), nn.ConstantPad1d, 0.5),
     "ConstantPad2d": _padding((2, 3, 4, 4), nn.ConstantPad2d, 0.5),
     "ConstantPad3d": _padding((2, 3, 4, 4, 4), nn.ConstantPad3d, 0.5),
-    "CosineSimilarity": Example(
-        make=nn.CosineSimilarity, shapes=[(3, 8), (3, 8)], refused="aten.cosine_similarity"
-    ),
+    "CosineSimilarity": Example(make=nn.CosineSimilarity, shapes=[(3, 8), (3, 8)]),
     "CrossMapLRN2d": Example(
         make=lambda: nn.CrossMapLRN2d(2), shapes=[(2, 4, 3, 3)], refused="not supported"
     ),
@@ -114,7 +113,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "FeatureAlphaDropout": Example(make=nn.FeatureAlphaDropout, shapes=[(2, 3, 4, 4)], note=EVAL),
     "Flatten": Example(make=nn.Flatten, shapes=[(3, 1, 4, 5)]),
-    "Fold": Example(make=lambda: nn.Fold((4, 4), 2), shapes=[(2, 12, 9)], refused="aten.col2im"),
+    "Fold": Example(make=lambda: nn.Fold((4, 4), 2), shapes=[(2, 12, 9)], note=SMALL),
     "GELU": Example(make=nn.GELU),
     "GLU": Example(make=nn.GLU),
     "GroupNorm": Example(make=lambda: nn.GroupNorm(2, 8), note="of [tokens, channels]"),
@@ -123,15 +122,9 @@ EXAMPLES: dict[str, Example] = {
     "Hardswish": Example(make=nn.Hardswish),
     "Hardtanh": Example(make=lambda: nn.Hardtanh(-2.0, 0.5)),
     "Identity": Example(make=nn.Identity),
-    "InstanceNorm1d": Example(
-        make=lambda: nn.InstanceNorm1d(3), shapes=[(2, 3, 4)], refused="aten.instance_norm"
-    ),
-    "InstanceNorm2d": Example(
-        make=lambda: nn.InstanceNorm2d(3), shapes=[(2, 3, 4, 4)], refused="aten.instance_norm"
-    ),
-    "InstanceNorm3d": Example(
-        make=lambda: nn.InstanceNorm3d(3), shapes=[(2, 3, 4, 4, 4)], refused="aten.instance_norm"
-    ),
+    "InstanceNorm1d": Example(make=lambda: nn.InstanceNorm1d(3), shapes=[(2, 3, 4)], note=SMALL),
+    "InstanceNorm2d": Example(make=lambda: nn.InstanceNorm2d(3), shapes=[(2, 3, 4, 4)], note=SMALL),
+    "InstanceNorm3d": Example(make=lambda: nn.InstanceNorm3d(3), shapes=[(2, 3, 4, 4, 4)], note=SMALL),
     "LayerNorm": Example(make=lambda: nn.LayerNorm(8), note=OF_ROWS),
     "LeakyReLU": Example(make=lambda: nn.LeakyReLU(0.2)),
     "Linear": Example(make=lambda: nn.Linear(8, 4)),
@@ -147,9 +140,7 @@ EXAMPLES: dict[str, Example] = {
         make=lambda: _OfItself(nn.MultiheadAttention(8, 2, batch_first=True)), shapes=[(2, 3, 8)]
     ),
     "PReLU": Example(make=lambda: nn.PReLU(8), note="channels are features of one token"),
-    "PairwiseDistance": Example(
-        make=nn.PairwiseDistance, shapes=[(3, 8), (3, 8)], refused="aten.pairwise_distance"
-    ),
+    "PairwiseDistance": Example(make=nn.PairwiseDistance, shapes=[(3, 8), (3, 8)]),
     "ParameterDict": Example(make=lambda: Weighed(nn.ParameterDict({"scale": nn.Parameter(torch.rand(8))}))),
     "ParameterList": Example(make=lambda: Weighed(nn.ParameterList([nn.Parameter(torch.rand(8))]))),
     "PixelShuffle": Example(
@@ -174,9 +165,7 @@ EXAMPLES: dict[str, Example] = {
     "SiLU": Example(make=nn.SiLU),
     "Sigmoid": Example(make=nn.Sigmoid),
     "Softmax": Example(make=lambda: nn.Softmax(-1), note=OF_ROWS),
-    "Softmax2d": Example(
-        make=nn.Softmax2d, shapes=[(2, 3, 4, 4)], refused="softmax must be over the last dimension"
-    ),
+    "Softmax2d": Example(make=nn.Softmax2d, shapes=[(2, 3, 4, 4)], note=SMALL),
     "Softmin": Example(make=lambda: nn.Softmin(-1), note=OF_ROWS),
     "Softplus": Example(make=lambda: nn.Softplus(2.0)),
     "Softshrink": Example(make=nn.Softshrink),
@@ -205,15 +194,13 @@ EXAMPLES: dict[str, Example] = {
         make=lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), shapes=[(2, 3, 8)]
     ),
     "Unflatten": Example(make=lambda: nn.Unflatten(1, (2, 4))),
-    "Unfold": Example(make=lambda: nn.Unfold(2), shapes=[(2, 3, 4, 4)], refused="aten.im2col"),
-    "Upsample": Example(
-        make=lambda: nn.Upsample(scale_factor=2), shapes=[(2, 3, 4, 4)], refused="aten.upsample"
-    ),
+    "Unfold": Example(make=lambda: nn.Unfold(2), shapes=[(2, 3, 4, 4)], note=SMALL),
+    "Upsample": Example(make=lambda: nn.Upsample(scale_factor=2), shapes=[(2, 3, 4, 4)], note=SMALL),
     "UpsamplingBilinear2d": Example(
-        make=lambda: nn.UpsamplingBilinear2d(scale_factor=2), shapes=[(2, 3, 4, 4)], refused="aten.upsample"
+        make=lambda: nn.UpsamplingBilinear2d(scale_factor=2), shapes=[(2, 3, 4, 4)], note=SMALL
     ),
     "UpsamplingNearest2d": Example(
-        make=lambda: nn.UpsamplingNearest2d(scale_factor=2), shapes=[(2, 3, 4, 4)], refused="aten.upsample"
+        make=lambda: nn.UpsamplingNearest2d(scale_factor=2), shapes=[(2, 3, 4, 4)], note=SMALL
     ),
     "ZeroPad1d": _padding((2, 3, 4), nn.ZeroPad1d),
     "ZeroPad2d": _padding((2, 3, 4, 4), nn.ZeroPad2d),
