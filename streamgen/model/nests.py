@@ -38,8 +38,9 @@ class Interface:
     its ids choose from. whole: all dimensions of all arguments are features of the one row of a run. ranks:
     the number of leading dimensions of the inputs; None for any number that the rules allow. places: by name
     of an input that takes the place of each token in its sequence, the number of places. masks: by name of an
-    argument that is a mask, whether it may hide padding behind the tokens. All other arguments are inputs of
-    the same name.
+    argument that is a mask, whether it may hide padding behind the tokens. padding: by name of an input that
+    takes ids, those that the module takes for padding; they must not be given, except where masks hide them.
+    All other arguments are inputs of the same name.
     """
 
     arguments: tuple[Any, ...]
@@ -52,13 +53,14 @@ class Interface:
     ranks: int | None = None
     places: Mapping[str, int] = field(default_factory=dict)
     masks: Mapping[str, bool] = field(default_factory=dict)
+    padding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
 
         Raises TypeError for another number of arguments, another nest and ids that are no integers,
         ValueError for an extent that the module does not accept, for an id without a row in its table, for
-        more tokens than there are places, and for masks that hide tokens.
+        ids of padding, for more tokens than there are places, and for masks that hide tokens.
         """
         if len(given) != len(self.arguments):
             names = ", ".join(_names(self.arguments))
@@ -140,6 +142,14 @@ class Interface:
             if wrong.size:
                 place = f" in column {index}" if len(self.ids[name]) > 1 else ""
                 raise ValueError(f"input {name!r} holds {wrong[0]}{place}; ids are 0 to {rows - 1} there")
+            for number in self.padding.get(column, ()):
+                if (inputs[column] == number).any():
+                    at = np.argwhere(inputs[column] == number)[0].tolist()
+                    raise ValueError(
+                        f"input {name!r}{at} is {number}, which the module takes for padding; sequences must "
+                        "be given without padding"
+                        + (", or with a mask that hides it" if any(self.masks.values()) else "")
+                    )
         return inputs
 
     def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
@@ -183,12 +193,25 @@ class Interface:
                 name,
                 np.ones((len(next(iter(inputs.values()))), 1), np.int64)
                 if name in self.masks
-                else np.stack([inputs[column] % rows for column, rows in self.ids[name].items()], axis=-1)
+                else np.stack(
+                    [
+                        self._unpadded(column, inputs[column] % rows, rows)
+                        for column, rows in self.ids[name].items()
+                    ],
+                    axis=-1,
+                )
                 if name in self.ids
                 else inputs[name],
             )
             for name in self.names
         ]
+
+    def _unpadded(self, column: str, ids: np.ndarray, rows: int) -> np.ndarray:
+        """Ids with the next id that is no padding in the place of each that is."""
+        padding = self.padding.get(column, ())
+        for _ in padding:
+            ids = np.where(np.isin(ids, padding), (ids + 1) % rows, ids)
+        return ids
 
     def _argument(self, name: str, rows: np.ndarray) -> np.ndarray:
         if self.whole:
@@ -234,6 +257,7 @@ class Interface:
             leading={names[name]: rule for name, rule in self.leading.items()},
             trailing={names[name]: extents for name, extents in self.trailing.items()},
             places={names[name]: rows for name, rows in self.places.items()},
+            padding={names[name]: ids for name, ids in self.padding.items()},
             ids={
                 names[name]: {names[column]: rows for column, rows in columns.items()}
                 for name, columns in self.ids.items()
@@ -249,7 +273,7 @@ class Interface:
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
         few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
-        few |= {"places": self.places, "masks": self.masks}
+        few |= {"places": self.places, "masks": self.masks, "padding": self.padding}
         given = {name: dict(value) for name, value in few.items() if value}
         shapes: dict[str, Any] = {"whole": True} if self.whole else {}
         shapes |= {} if self.ranks is None else {"ranks": self.ranks}
@@ -260,7 +284,7 @@ class Interface:
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}}
+            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}, "padding": {}}
             value = {"trailing": {}, "ids": {}, "whole": False, **more, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
@@ -274,6 +298,7 @@ class Interface:
             ranks=stored.ranks,
             places=stored.places,
             masks=stored.masks,
+            padding=stored.padding,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -284,6 +309,8 @@ class Interface:
         inputs = set(_names(interface.arguments))
         if not set(stored.ids) <= inputs or not all(map(len, stored.ids.values())):
             raise ValueError("interface.ids: expected names of inputs, each with columns")
+        if not set(stored.padding) <= {column for columns in stored.ids.values() for column in columns}:
+            raise ValueError("interface.padding: expected names of inputs that take ids")
         if any(rows < 1 for columns in stored.ids.values() for rows in columns.values()):
             raise ValueError("interface.ids: expected numbers of rows")
         if not set(stored.trailing) <= inputs | set(stored.leading):
@@ -328,6 +355,7 @@ class _Stored:
     ranks: int | None
     places: Mapping[str, int]
     masks: Mapping[str, bool]
+    padding: Mapping[str, tuple[int, ...]]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

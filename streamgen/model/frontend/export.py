@@ -123,6 +123,7 @@ def _first_reading(
             if not reading.whole or not (refused or others):
                 refused.append(error)
             continue
+        _require_no_padding(imported, reading.leaves)
         require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)
         pads = bool(masks) and hides_padding(imported, wrapped, reading)
         placed = as_given(imported, reading, pads=pads)
@@ -142,6 +143,17 @@ def _first_reading(
         )
     shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves if isinstance(leaf, torch.Tensor))
     raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
+
+
+def _require_no_padding(imported: Imported, leaves: Sequence[Any]) -> None:
+    """Raise ValueError for an example that holds padding."""
+    for name, leaf in zip(imported.arguments.names, leaves, strict=True):
+        wrong = [number for number in sorted(imported.padding.get(name or "", ())) if (leaf == number).any()]
+        if wrong:
+            raise ValueError(
+                f"the example of {name!r} holds the id {wrong[0]}, which the module takes for padding; an "
+                "example without padding is needed"
+            )
 
 
 class _DependsOnTokensError(UnsupportedOperationError):
@@ -300,7 +312,7 @@ class _Counts:
                 break
             else:
                 only[d] = n
-        return Imported(imported.graph, imported.arguments, imported.results, only)
+        return replace(imported, only=only)
 
     def _with_window(self, imported: Imported, dimension: int, extent: int) -> Imported | None:
         """The import of longer sequences along a dimension, if these show a mask or its window; else None."""
@@ -385,6 +397,8 @@ class _Counts:
         run = next((extent for extent in reversed(first.shape[:-1]) if extent != 1), 0)
         masked = isinstance(self.module, Joined) and bool(self.module.reading.masks)
         draft = Draft(constants, rows, wrapper=self.wrapper, run=run, masked=masked)
+        padding: dict[str, set[int]] = {}
+        draft.sequences.padding = padding
         graph, results = Importer(program, draft).run()
         names = iter([value.name for value in graph.inputs])
         arguments = [next(names) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
@@ -396,6 +410,7 @@ class _Counts:
             Structure(self.spec, tuple(arguments), tuple(map(_shape, leaves))),
             Structure(spec, tuple(results), tuple(_shape(n and n.meta["val"]) for n in nodes)),
             {},
+            padding={name: frozenset(numbers) for name, numbers in padding.items()},
         )
 
 
