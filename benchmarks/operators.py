@@ -39,7 +39,9 @@ import streamgen
 from streamgen.base.errors import ImportMismatchError, StreamgenError
 from streamgen.model.frontend import import_any
 from streamgen.model.graph.interpret import exact
+from streamgen.numbers.formats import round_f24
 from streamgen.numbers.quantisation import Numbers
+from tests.shared.sequences import results_of
 from tests.shared.small_modules import MODULES
 
 OWN = str(Path(streamgen.__file__).parent)
@@ -113,7 +115,9 @@ def operators(samples: int) -> Iterator[Case]:
 def _case(name: str, info: Any, sample: Any) -> Case | None:
     arguments = ((sample.input, *sample.args), sample.kwargs)
     tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-    if any(tensor.numel() > LARGEST or tensor.is_complex() or tensor.is_sparse for tensor in tensors):
+    if any(
+        not 0 < tensor.numel() <= LARGEST or tensor.is_complex() or tensor.is_sparse for tensor in tensors
+    ):
         return None
     inputs = tuple(tensor.detach() for tensor in tensors if tensor.is_floating_point())
     module = Sample(info.op, pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, arguments)).eval()
@@ -158,15 +162,10 @@ def _first_line(error: Exception) -> str:
 def _compared(case: Case) -> tuple[str, str]:
     graph, interface = import_any(case.module, case.inputs)
     assert interface is not None
-    given = [value.numpy() for value in case.inputs]
-    inputs = {
-        name: rows.reshape(-1) if name in graph.vocabularies else rows.reshape(-1, rows.shape[-1])
-        for name, rows in interface.taken(given).items()
-    }
-    run = exact(graph.quantised(Numbers()))
-    found = interface.rebuilt(run(inputs)[0], given)
+    given = [round_f24(value.numpy().astype(np.float32)) for value in case.inputs]
+    found = results_of(exact(graph.quantised(Numbers())), graph, interface, given)
     bound = WITH_MATMUL if any(True for _ in graph.matmuls()) else F24
-    wanted = pytree.tree_leaves(_run(case.module, case.inputs))
+    wanted = pytree.tree_leaves(_run(case.module, [torch.from_numpy(value) for value in given]))
     results = pytree.tree_leaves(found)
     if len(wanted) != len(results):
         return "wrong", f"{len(results)} results; torch has {len(wanted)}"

@@ -34,8 +34,10 @@ from streamgen.model.frontend import (
     norms,
     pointwise,
     reductions,
+    scatters,
     self_attention,
 )
+from streamgen.model.frontend.formulas import FORMULAS
 from streamgen.model.frontend.gguf_architectures import ARCHITECTURES
 from streamgen.model.frontend.gguf_file import GRIDS
 from streamgen.model.frontend.plain_config import _KINDS as READ_WITHOUT_TORCH
@@ -74,7 +76,8 @@ call with its module and its source line.
 
 `torch.export` leaves these calls in a module. Some calls compile only as a part
 of an operation: a mean must be part of a norm, a mask must be part of an
-attention.
+attention. If torch itself takes a call apart into calls of this table, such as a
+loss into sums and products, that call compiles, too.
 
 {calls}
 ## Operations of a logical graph
@@ -243,6 +246,8 @@ def _operations() -> str:
         "norms": [*norms.CALLS, *batch_norms.CALLS],
         "attention and softmax": self_attention.CALLS,
         "reductions and products of values": reductions.CALLS,
+        "formulas of other calls": FORMULAS,
+        "sums at constant places": scatters.CALLS,
         "moves with numbers": index_moves.CALLS,
         "moves, copies and casts": importer.MOVED,
     }

@@ -19,10 +19,12 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.base.files import decode, parsed, read_file
-from streamgen.model.padding import part_of, shown_tokens
+from streamgen.base.wording import alternatives
+from streamgen.model.padding import part_of, require_no_padding, shown_tokens, without_padding_ids
 
 INTERFACE = "interface.json"
 
+TYPES = ("bool", "int32", "int64")  # of results that are no floats
 ONE, ALL = -1, -2  # special dimensions: extent 1, all dimensions joined
 
 
@@ -40,7 +42,8 @@ class Interface:
     of an input that takes the place of each token in its sequence, the number of places. masks: by name of an
     argument that is a mask, whether it may hide padding behind the tokens. padding: by name of an input that
     takes ids, those that the module takes for padding; they must not be given, except where masks hide them.
-    All other arguments are inputs of the same name.
+    All other arguments are inputs of the same name. types: by name of a result that holds truth values or
+    integers, the type of its numbers.
     """
 
     arguments: tuple[Any, ...]
@@ -54,6 +57,7 @@ class Interface:
     places: Mapping[str, int] = field(default_factory=dict)
     masks: Mapping[str, bool] = field(default_factory=dict)
     padding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
@@ -142,14 +146,7 @@ class Interface:
             if wrong.size:
                 place = f" in column {index}" if len(self.ids[name]) > 1 else ""
                 raise ValueError(f"input {name!r} holds {wrong[0]}{place}; ids are 0 to {rows - 1} there")
-            for number in self.padding.get(column, ()):
-                if (inputs[column] == number).any():
-                    at = np.argwhere(inputs[column] == number)[0].tolist()
-                    raise ValueError(
-                        f"input {name!r}{at} is {number}, which the module takes for padding; sequences must "
-                        "be given without padding"
-                        + (", or with a mask that hides it" if any(self.masks.values()) else "")
-                    )
+            require_no_padding(name, inputs[column], self.padding.get(column, ()), any(self.masks.values()))
         return inputs
 
     def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
@@ -161,7 +158,8 @@ class Interface:
         for name, array in values.items():
             rule = self.leading[name]
             shape = lead if rule is None else [extents[dimension] for dimension in rule]
-            shaped[name] = array.reshape((*shape, *self.trailing.get(name, array.shape[-1:])))
+            rows = array.reshape((*shape, *self.trailing.get(name, array.shape[-1:])))
+            shaped[name] = rows.astype(self.types[name]) if name in self.types else rows
         return _filled(self.results, shaped)
 
     @property
@@ -195,7 +193,7 @@ class Interface:
                 if name in self.masks
                 else np.stack(
                     [
-                        self._unpadded(column, inputs[column] % rows, rows)
+                        without_padding_ids(inputs[column] % rows, self.padding.get(column, ()), rows)
                         for column, rows in self.ids[name].items()
                     ],
                     axis=-1,
@@ -205,13 +203,6 @@ class Interface:
             )
             for name in self.names
         ]
-
-    def _unpadded(self, column: str, ids: np.ndarray, rows: int) -> np.ndarray:
-        """Ids with the next id that is no padding in the place of each that is."""
-        padding = self.padding.get(column, ())
-        for _ in padding:
-            ids = np.where(np.isin(ids, padding), (ids + 1) % rows, ids)
-        return ids
 
     def _argument(self, name: str, rows: np.ndarray) -> np.ndarray:
         if self.whole:
@@ -258,6 +249,7 @@ class Interface:
             trailing={names[name]: extents for name, extents in self.trailing.items()},
             places={names[name]: rows for name, rows in self.places.items()},
             padding={names[name]: ids for name, ids in self.padding.items()},
+            types={names[name]: kind for name, kind in self.types.items()},
             ids={
                 names[name]: {names[column]: rows for column, rows in columns.items()}
                 for name, columns in self.ids.items()
@@ -273,7 +265,8 @@ class Interface:
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
         few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
-        few |= {"places": self.places, "masks": self.masks, "padding": self.padding}
+        few |= {"places": self.places, "masks": self.masks}
+        few |= {"padding": self.padding, "types": self.types}
         given = {name: dict(value) for name, value in few.items() if value}
         shapes: dict[str, Any] = {"whole": True} if self.whole else {}
         shapes |= {} if self.ranks is None else {"ranks": self.ranks}
@@ -284,7 +277,7 @@ class Interface:
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}, "padding": {}}
+            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}, "padding": {}, "types": {}}
             value = {"trailing": {}, "ids": {}, "whole": False, **more, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
@@ -299,6 +292,7 @@ class Interface:
             places=stored.places,
             masks=stored.masks,
             padding=stored.padding,
+            types=stored.types,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -306,6 +300,8 @@ class Interface:
             raise ValueError("interface.leading: expected the names of the results")
         if any(d < ALL for rule in stored.leading.values() for d in rule or ()):
             raise ValueError("interface.leading: expected dimensions, -1 or -2")
+        if not set(stored.types) <= set(stored.leading) or not set(stored.types.values()) <= set(TYPES):
+            raise ValueError(f"interface.types: expected names of results, each with {alternatives(TYPES)}")
         inputs = set(_names(interface.arguments))
         if not set(stored.ids) <= inputs or not all(map(len, stored.ids.values())):
             raise ValueError("interface.ids: expected names of inputs, each with columns")
@@ -356,6 +352,7 @@ class _Stored:
     places: Mapping[str, int]
     masks: Mapping[str, bool]
     padding: Mapping[str, tuple[int, ...]]
+    types: Mapping[str, str]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

@@ -9,6 +9,18 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
+
+class Plain(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(*inputs)
+
+
 Shapes = tuple[tuple[int, ...], ...]
 
 MODULES: dict[str, tuple[Callable[..., Any], Shapes]] = {

@@ -88,11 +88,14 @@ def planned(
             continue
         plan = replace(design.plan, refused=(*design.plan.refused, *refused), config=asdict(design.config))
         return replace(design, plan=plan), result
-    first = first or BudgetError(f"no design of {graph.name!r} fits {config.card.name!r}")
+    nothing = BudgetError(f"no design of {graph.name!r} fits {config.card.name!r}")
+    first = first or nothing
 
     def plans(other: CompileConfig) -> CompileConfig:
         sizes, short = limited(plain, other)
-        design = next(_designs(quantised(short, sizes), other, sizes, longest))
+        design = next(_designs(quantised(short, sizes), other, sizes, longest), None)
+        if design is None:
+            raise nothing
         for part in design.parts if is_small(graph, asked) else ():  # others are placed already
             if over := Blueprint(part).shortage:
                 raise BudgetError(over)

@@ -139,7 +139,7 @@ def example_of(extents: Sequence[int], *, ids: bool = False) -> torch.Tensor:
 def interface_of(imported: Imported) -> Interface:
     """How the module nests its inputs and outputs; GraphError for nests that a folder cannot store."""
     (arguments, keywords), results = (
-        _of_dicts(structure.rebuilt({name: name for name in structure.names if name is not None}))
+        _plain(structure.rebuilt({name: name for name in structure.names if name is not None}))
         for structure in (imported.arguments, imported.results)
     )
     if keywords:
@@ -170,14 +170,18 @@ def interface_of(imported: Imported) -> Interface:
         places=places,
         masks=imported.masks,
         padding={name: tuple(sorted(ids)) for name, ids in imported.padding.items()},
+        types=imported.types,
     )
 
 
-def _of_dicts(nest: Any) -> Any:
-    """A nest with dicts in the place of classes made from dict, such as those of results in transformers."""
-    if type(nest) in (tuple, list):
-        return type(nest)(map(_of_dicts, nest))
-    return {name: _of_dicts(part) for name, part in nest.items()} if isinstance(nest, Mapping) else nest
+def _plain(nest: Any) -> Any:
+    """A nest with tuples in place of those that name their parts, such as the result of torch.max, and dicts
+    in place of classes made from dict, such as those of results in transformers."""
+    if isinstance(nest, tuple):
+        return tuple(map(_plain, nest))
+    if isinstance(nest, list):
+        return list(map(_plain, nest))
+    return {name: _plain(part) for name, part in nest.items()} if isinstance(nest, Mapping) else nest
 
 
 def _rule(imported: Imported, name: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:

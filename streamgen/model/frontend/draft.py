@@ -159,6 +159,7 @@ class Draft:
         self.later: dict[str, Later] = {}
         self.operations: list[Operation] = []
         self.protected: set[int] = set()  # memory of inputs and parameters
+        self._whole: set[str] = set()  # values of whole numbers below 2^16, which f24 holds exactly
         self._columns: dict[str, torch.Tensor] = {}
         self._linears: dict[str, tuple[Linear, Operation]] = {}
         self._views: dict[tuple[Any, ...], str] = {}
@@ -432,8 +433,28 @@ class Draft:
         if is_in_place(node):
             if memory(node.args[0]) in self.protected:
                 raise Unsupported("it changes an input or a parameter in place")
+            if node.args[0] not in self.contents:
+                raise Unsupported("it writes values that are computed at run time into a constant in place")
             change(self.contents, node.args[0], contents)
         self.contents[node] = contents
+
+    def count(self, contents: torch.Tensor) -> None:
+        """Say that elements are whole numbers below 2^16."""
+        self._whole.update(
+            name for name, _ in self.elements.parts(contents.reshape(-1) // self.elements.stride)
+        )
+
+    def holds_ids(self, source: Node) -> bool:
+        """Whether any element of a call's tensor is an id of an input."""
+        contents = self.contents.get(source)
+        tensors = contents if isinstance(contents, list) else [contents]
+        columns = [held.reshape(-1) // self.elements.stride for held in tensors if held is not None]
+        return any(name in self.sequences.ids for some in columns for name, _ in self.elements.parts(some))
+
+    def are_counted(self, contents: torch.Tensor) -> bool:
+        """Whether elements are whole numbers below 2^16."""
+        parts = self.elements.parts(contents.reshape(-1) // self.elements.stride)
+        return all(name in self._whole or self._numbers.get(name, 0.5) in range(1 << 16) for name, _ in parts)
 
     def rows_for_positions(self, node: Node, table: Node) -> None:
         """Add a table [.., tokens, features] as a value with a row for each position of the context."""

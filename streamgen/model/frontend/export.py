@@ -112,14 +112,14 @@ def _first_reading(
     """
     refused: list[UnsupportedOperationError] = []
     others: list[Imported] = []
+    depends: UnsupportedOperationError | None = None
     for reading in readings(leaves, spec, masks):
         joins = bool(masks) or any(extents is not None for extents in reading.trailing)
         wrapped = Joined(module, reading) if joins else module
         try:
             imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
-        except _DependsOnTokensError:
-            raise
         except UnsupportedOperationError as error:
+            depends = depends or (error if isinstance(error, _DependsOnTokensError) else None)
             if not reading.whole or not (refused or others):
                 refused.append(error)
             continue
@@ -132,6 +132,8 @@ def _first_reading(
         others.append(imported)
     if others:
         return others[0]
+    if depends is not None:
+        raise depends
     if refused:
         least = min(refused, key=lambda e: (sum(NEEDED in line for line in e.operations), len(e.operations)))
         if not any(is_ids(leaf) and leaf.ndim > 1 and leaf.shape[-1] > MOST_COLUMNS for leaf in leaves):
@@ -411,7 +413,14 @@ class _Counts:
             Structure(spec, tuple(results), tuple(_shape(n and n.meta["val"]) for n in nodes)),
             {},
             padding={name: frozenset(numbers) for name, numbers in padding.items()},
+            types=_types(results, nodes),
         )
+
+
+def _types(results: Sequence[str | None], nodes: Sequence[Any]) -> dict[str, str]:
+    """The types of results that are no floats."""
+    values = {name: node.meta["val"] for name, node in zip(results, nodes, strict=True) if name is not None}
+    return {n: str(value.dtype).removeprefix("torch.") for n, value in values.items() if is_ids(value)}
 
 
 def _shape(leaf: Any) -> tuple[int, ...] | None:

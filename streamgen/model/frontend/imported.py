@@ -53,7 +53,8 @@ class Imported:
     that its ids choose from. whole: every input is one row, so that the graph holds for these shapes alone.
     masks: by name of an argument that tells tokens from padding, whether there may be padding, behind the
     tokens; the graph computes sequences without padding. padding: by name of an input of the graph, the ids
-    that the module takes for padding; the graph is right for all others.
+    that the module takes for padding; the graph is right for all others. types: by name of a result that
+    torch gives as truth values or as integers, the type that torch gives.
     """
 
     graph: LogicalGraph
@@ -65,6 +66,7 @@ class Imported:
     whole: bool = False
     masks: Mapping[str, bool] = field(default_factory=dict)
     padding: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def drawn(self, name: str, extents: Sequence[int], generator: torch.Generator) -> torch.Tensor:
         """Random ids for an input, int64, none of which is padding; the last one is the greatest."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import GraphError, UnsupportedOperationError
 from streamgen.gateware.functions import TITLES
@@ -25,6 +26,7 @@ from streamgen.model.frontend import (
     pointwise,
     reductions,
     rotary,
+    scatters,
     self_attention,
 )
 from streamgen.model.frontend.draft import Draft
@@ -32,6 +34,7 @@ from streamgen.model.frontend.fuse import fused
 from streamgen.model.frontend.in_place import is_in_place, memory
 from streamgen.model.frontend.moves import DROPOUTS, MOVES, RENAMES
 from streamgen.model.frontend.outside import add_outside, is_outside, nobody_brings
+from streamgen.model.frontend.parts import parts_of
 from streamgen.model.frontend.refusals import Problem, refusal
 from streamgen.model.frontend.trace import Unsupported, aten, is_constant_call, is_ids, shape
 from streamgen.model.graph.logical import Input, LogicalGraph
@@ -49,6 +52,7 @@ CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **pointwise.CALLS,
     **index_moves.CALLS,
     **reductions.CALLS,
+    **scatters.CALLS,
 }
 MORE_MOVES = {
     aten.channel_shuffle.default,
@@ -97,7 +101,8 @@ SUPPORTED = (
     "attention over the tokens given, with or without a constant mask, or with a mask of padding; sum, mean, "
     "max and min over the tokens of a sequence, its first and its last token; tables with a row for each "
     "place in a sequence; sum, mean, max, min, var, prod, norms and logsumexp of features, cumsum and "
-    "cumprod; slices, concatenation and padding of features, views and "
+    "cumprod; argmax, any, sort, top-k, median and other calls that are formulas of these; scatter_add and "
+    "index_put at constant places; slices, concatenation and padding of features, views and "
     "transposes that leave rows of features whole; any moves of inputs that are small enough to be one row; "
     "Dropout in eval mode; copies, casts to floats"
 )
@@ -116,6 +121,7 @@ class Importer:
         self.failed: set[Node] = set()  # reported, or after a reported call
         self.inputs: list[Input] = []
         self.problems: dict[Node, Problem] = {}
+        self.readable = self.calls.keys() | MOVED
 
     def run(self) -> tuple[LogicalGraph, list[str | None]]:
         """The graph, and for each result of the module the name of the output; None for a result that is not
@@ -172,9 +178,9 @@ class Importer:
             if not self.draft.knows(result):
                 raise GraphError(f"output {position} of the module does not depend on its inputs")
             try:
-                if is_ids(value := result.meta["val"]):
-                    raise Unsupported(f"the module returns {value.dtype}; outputs hold floats")
                 self._compute_halves([result])
+                if is_ids(value := result.meta["val"]) and value.dtype != torch.bool:
+                    self._require_counted(result, value.dtype)
                 name = self.draft.form(node, result, self._rows)
             except Unsupported as reason:
                 self._note(getattr(reason, "node", result), str(reason))
@@ -185,6 +191,14 @@ class Importer:
                 name = self.draft.add(node, f"{name}_returned", Scalar("scale", 1.0), name)
             results.append(name)
         return results
+
+    def _require_counted(self, result: Node, dtype: torch.dtype) -> None:
+        contents = self.draft.contents.get(result)
+        if dtype not in WIDE or contents is None or not self.draft.are_counted(contents):
+            raise Unsupported(
+                f"the module returns {dtype}; results are floats, truth values, or places and numbers of "
+                "elements"
+            )
 
     def _rows(self, contents: torch.Tensor) -> str:
         """The name of an output, whose rows must have the order of the tokens."""
@@ -213,11 +227,19 @@ class Importer:
                 self._note(node, "")
             return
         try:
-            self._import(node, known, outside)
+            self._imported(node, known, outside)
         except Unsupported as reason:
-            if not self._made_whole(node, known, outside):
-                self.failed.add(node)
-                self._note(getattr(reason, "node", node), str(reason))
+            self.failed.add(node)
+            self._note(getattr(reason, "node", node), str(reason))
+
+    def _imported(self, node: Node, known: bool, outside: bool = False) -> None:
+        """Import a call as it is, or with the halves that it reads computed by themselves, or in parts;
+        Unsupported with the reason against the first if none of these is possible."""
+        try:
+            self._import(node, known, outside)
+        except Unsupported:
+            if not self._made_whole(node, known, outside) and not self._imported_in_parts(node):
+                raise
 
     def _made_whole(self, node: Node, known: bool, outside: bool) -> bool:
         """Import a call again with the halves of operations that it reads computed by themselves; False if
@@ -232,6 +254,36 @@ class Importer:
         except Unsupported:
             self.draft.partial |= before
         return False
+
+    def _imported_in_parts(self, node: Node) -> bool:
+        """Import what torch makes of a call in its place; False if there is nothing, or it cannot be read."""
+        apart = parts_of(self.program.graph, node, self.readable)
+        if apart is None or not self._compute_halves(node.all_input_nodes):
+            return False
+        calls, result = apart
+        try:
+            for call in calls:
+                self._imported(call, known=call.target in self.readable)
+            return self._is_result(node, result)
+        except Unsupported:
+            return False
+
+    def _is_result(self, node: Node, result: Any) -> bool:
+        """Set the result of a call to values of other calls; False if one is half of an operation, or
+        constant."""
+        values = pytree.tree_leaves(result)
+        contents = self.draft.contents
+        if not self._compute_halves(values) or not all(value in contents for value in values):
+            return False
+        if isinstance(result, Node):
+            self.draft.keep(node, contents[result])
+        else:
+            contents[node] = [contents[value] for value in values]
+        given = pytree.tree_leaves(node.meta["val"])
+        for value, source in zip(given, values, strict=True):
+            if is_ids(value) and value.dtype != torch.bool and source.meta["val"].is_floating_point():
+                self.draft.count(contents[source])  # a formula of places
+        return True
 
     def _compute_halves(self, nodes: Sequence[Node]) -> bool:
         """Compute halves of operations by themselves; False, and they stay halves, if that is impossible."""
@@ -330,11 +382,12 @@ class Importer:
         if tensors and given.is_floating_point() and value.dtype == torch.bool:
             return pointwise.as_truth(draft, node)
         truth = tensors and given.dtype == torch.bool
-        if tensors and value.is_floating_point() != given.is_floating_point() and not truth:
+        counted = tensors and source in draft.contents and draft.are_counted(draft.contents[source])
+        if tensors and value.is_floating_point() != given.is_floating_point() and not (truth or counted):
             kind = "floats" if given.is_floating_point() else "integers"
             raise Unsupported(f"it casts {kind} to {value.dtype}")
-        if truth and is_ids(value) and value.dtype != torch.bool:
-            raise Unsupported(f"it casts truth values to {value.dtype}; floats can be compiled")
+        if truth and is_ids(value) and value.dtype != torch.bool and source in draft.contents:
+            draft.count(draft.contents[source])
         if tensors and is_ids(value) and value.dtype != given.dtype and value.dtype not in WIDE:
             raise Unsupported(f"it casts ids to {value.dtype}, which does not hold all of them")
         if target in RENAMES:

@@ -101,13 +101,13 @@ def numbers(draft: Draft, node: Node, constant: torch.Tensor) -> torch.Tensor:
     return draft.elements.indices(columns, torch.zeros((), dtype=torch.int64))[places]
 
 
-def _filled(draft: Draft, contents: torch.Tensor, places: torch.Tensor, value: float) -> torch.Tensor:
+def filled(draft: Draft, contents: torch.Tensor, places: torch.Tensor, value: float) -> torch.Tensor:
     """Contents with a number in some places, each in the row of the element that was there."""
     column = torch.tensor(draft.number(value))
     return torch.where(places, draft.elements.indices(column, contents % draft.elements.stride), contents)
 
 
-def _read(draft: Draft, node: Node, value: Any) -> torch.Tensor:
+def read(draft: Draft, node: Node, value: Any) -> torch.Tensor:
     """Contents of a value or of a constant."""
     if draft.knows(value):
         contents: torch.Tensor = draft.form(node, value, lambda c: c)
@@ -129,7 +129,7 @@ def _plain(draft: Draft, node: Node) -> None:
     tensors = draft.constants.tensors
 
     def given(n: Node) -> Any:
-        return tensors[n] if n in chosen else _read(draft, node, n)
+        return tensors[n] if n in chosen else read(draft, node, n)
 
     args, keywords = torch.fx.node.map_arg((node.args, node.kwargs), given)
     moved = function(*args, **keywords)
@@ -139,7 +139,7 @@ def _plain(draft: Draft, node: Node) -> None:
 def _with_zeros(draft: Draft, node: Node) -> None:
     """Run the call on indices from 1 on; a 0 is then a zero that it puts in."""
     function: Any = node.target
-    args, keywords = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: _read(draft, node, n) + 1)
+    args, keywords = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: read(draft, node, n) + 1)
     moved = function(*args, **keywords) - 1
     if (moved < 0).any():
         zero = numbers(draft, node, torch.zeros(()))
@@ -147,11 +147,39 @@ def _with_zeros(draft: Draft, node: Node) -> None:
     draft.keep(node, moved)
 
 
+def _copied(draft: Draft, node: Node) -> None:
+    """copy(x, y): y in the shape of x."""
+    draft.keep(node, read(draft, node, node.args[1]).expand(shape(node)))
+
+
+def _strided(draft: Draft, node: Node) -> None:
+    """as_strided of a tensor that is all of its memory, in order."""
+    value = node.args[0].meta["val"]
+    if not value.is_contiguous() or value.untyped_storage().nbytes() != value.nbytes:
+        raise Unsupported("it reads the memory of a tensor that is a part of another one")
+    given = arguments(node)
+    contents = draft.form(node, node.args[0], lambda c: c).contiguous()
+    draft.keep(node, contents.as_strided(given["size"], given["stride"], given["storage_offset"] or 0))
+
+
+def _replaced(draft: Draft, node: Node) -> None:
+    """fill(x, number) and zero(x): the number in the rows of all elements of x."""
+    value = (*node.args, 0.0)[1]
+    if isinstance(value, Node):
+        if draft.knows(value):
+            contents = read(draft, node, value).expand(shape(node))
+            return draft.keep(node, contents)
+        value = float(draft.constants.tensors[value])
+    contents = draft.form(node, node.args[0], lambda c: c)
+    everywhere = torch.ones(contents.shape, dtype=torch.bool)
+    return draft.keep(node, filled(draft, contents, everywhere, float(value)))
+
+
 def _triangle(draft: Draft, node: Node) -> None:
     function: Any = node.target
     contents = draft.form(node, node.args[0], lambda c: c)
     kept = function(torch.ones(contents.shape), *node.args[1:], **node.kwargs) != 0
-    draft.keep(node, _filled(draft, contents, ~kept, 0.0))
+    draft.keep(node, filled(draft, contents, ~kept, 0.0))
 
 
 def _pad(draft: Draft, node: Node) -> None:
@@ -178,7 +206,7 @@ def _pad(draft: Draft, node: Node) -> None:
         contents, fills = contents.index_select(d, places), fills.index_select(d, places)
         if mode == "constant":
             fills = fills | outside.reshape(-1, *(1,) * (contents.ndim - 1 - d))
-    draft.keep(node, _filled(draft, contents, fills, float(value)) if fills.any() else contents)
+    draft.keep(node, filled(draft, contents, fills, float(value)) if fills.any() else contents)
 
 
 def masked(draft: Draft, node: Node) -> None:
@@ -201,7 +229,7 @@ def masked(draft: Draft, node: Node) -> None:
         tensor = draft.constants.tensors[value] if isinstance(value, Node) else torch.tensor(float(value))
         if tensor.numel() == 1 and draft.knows(other):
             contents = draft.form(node, other, lambda c: c).broadcast_to(extents)
-            return _filled(draft, contents, places, float(tensor)) if places.any() else contents
+            return filled(draft, contents, places, float(tensor)) if places.any() else contents
         return numbers(draft, node, tensor).broadcast_to(extents)
 
     draft.keep(node, torch.where(chosen, side(a, b, chosen), side(b, a, ~chosen)))
@@ -211,6 +239,13 @@ WHERES = (aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.w
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **dict.fromkeys(PLAIN, _plain),
     **dict.fromkeys(FILLED, _with_zeros),
+    **dict.fromkeys(
+        [f for name in ("fill", "fill_") for f in (getattr(aten, name).Scalar, getattr(aten, name).Tensor)]
+        + [aten.zero.default, aten.zero_.default],
+        _replaced,
+    ),
+    **dict.fromkeys([aten.as_strided.default, aten.as_strided_copy.default], _strided),
+    **dict.fromkeys([aten.copy.default, aten.copy_.default], _copied),
     **dict.fromkeys([aten.tril.default, aten.triu.default], _triangle),
     **dict.fromkeys([aten.constant_pad_nd.default, aten.pad.default], _pad),
 }

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from streamgen.base.errors import GraphError
 from streamgen.model.frontend.imported import Imported, Structure
 from streamgen.model.frontend.trace import is_ids
-from streamgen.model.nests import leading_rule
+from streamgen.model.nests import ALL, leading_rule
 
 WRAPPER = "inner"  # attribute of Joined
 MOST_COLUMNS = 64  # of ids that become an input each
@@ -179,7 +179,8 @@ def as_given(imported: Imported, reading: Reading, *, pads: bool = False) -> Imp
     for position, (name, shape) in enumerate(zip(imported.results.names, shapes, strict=True)):
         if name is None or shape is None:
             continue
-        tokens = _leading(shape, imported.outer(name))
+        outer = imported.outer(name)
+        tokens = _leading(shape, outer, apart=outer != imported.lead)
         if tokens is None:
             return None
         if tokens != len(shape) - 1:
@@ -217,12 +218,15 @@ def _in_own_nest(imported: Imported, reading: Reading) -> Imported:
     return replace(imported, arguments=arguments, ids=ids)
 
 
-def _leading(shape: Sequence[int], lead: Sequence[int]) -> int | None:
-    """How many dimensions of a result are those of tokens; None if none are."""
+def _leading(shape: Sequence[int], lead: Sequence[int], *, apart: bool) -> int | None:
+    """How many dimensions of a result are those of tokens; None if none are. apart: they must not be
+    joined."""
     for tokens in (*range(len(shape) - 1, 0, -1), len(shape), 0):
         try:
-            leading_rule(shape[:tokens], lead)
+            rule = leading_rule(shape[:tokens], lead)
         except GraphError:
+            continue
+        if apart and ALL in (rule or ()) and len(lead) > 1:
             continue
         if prod(shape[:tokens]) == prod(lead):
             return tokens

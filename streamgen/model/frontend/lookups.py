@@ -83,9 +83,10 @@ def _written(draft: Draft, node: Node) -> None:
 
 def require_lookup(draft: Draft, node: Node) -> None:
     """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
-    known = [source for source in node.all_input_nodes if draft.knows(source)]
-    values = (source.meta.get("val") for source in known if not _is_truth(source))
-    if node.target not in OF_IDS and any(map(is_ids, values)):
+    known = [source for source in node.all_input_nodes if draft.knows(source) and not _is_truth(source)]
+    if node.target not in OF_IDS and any(
+        is_ids(source.meta.get("val")) and draft.holds_ids(source) for source in known
+    ):
         raise Unsupported("ids can be looked up in an embedding, and nothing else")
 
 

@@ -2,6 +2,7 @@
 
 import operator
 
+import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.trace import aten
@@ -25,6 +26,8 @@ RENAMES = {
     aten.to.dtype_layout,
     aten.to.other,
     aten.type_as.default,
+    aten._to_copy.default,
+    torch.ops.prims.convert_element_type.default,
 } | DROPOUTS
 MOVES = {
     aten.cat.default,

@@ -376,8 +376,9 @@ def _bounded(rule: Rule) -> Handler:
             or (bound in draft.constants.tensors and draft.constants.tensors[bound].numel() == 1)
             for bound in bounds
         )
-        if draft.knows(x) and all(numbers):
-            return activations.CALLS[_PLAIN.get(node.target, node.target)](draft, node)
+        plain = _PLAIN.get(node.target, node.target)
+        if draft.knows(x) and all(numbers) and plain in activations.CALLS:
+            return activations.CALLS[plain](draft, node)
         return express(draft, node, rule)
 
     return handle

@@ -21,7 +21,7 @@ from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.linears import CALLS as LINEARS
 from streamgen.model.frontend.norms import CALLS as NORMS
 from streamgen.model.frontend.on_contents import OnContents
-from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
+from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids, shape
 from streamgen.model.operations import Binary
 
 INTEGERS = "it returns places of elements, which are integers; values and results are floats"
@@ -53,6 +53,8 @@ def _lines(draft: Draft, node: Node) -> tuple[OnContents, torch.Tensor]:
 
 def _reduction(reduce: Lines, draft: Draft, node: Node) -> None:
     draft.keep(node, reduce(*_lines(draft, node)).reshape(shape(node)))
+    if is_ids(node.meta["val"]) and node.args[0].meta["val"].dtype == torch.bool:
+        draft.count(draft.contents[node])
 
 
 def _pair(
@@ -65,6 +67,13 @@ def _pair(
         None if result is None else result.reshape(extents)
         for result, extents in zip(results, shapes, strict=True)
     ]
+
+
+def _extreme(reduce: Lines, draft: Draft, node: Node) -> None:
+    """The values of max or min of a dimension, if nothing reads their places."""
+    if any(user.args[1] == 1 for user in node.users):
+        raise Unsupported(INTEGERS)
+    _pair(lambda on, lines: (reduce(on, lines), None), draft, node)
 
 
 def _correction(node: Node) -> float:
@@ -208,14 +217,6 @@ def _half_first(reduce: Callable[[Draft, Node], None], draft: Draft, node: Node)
             raise (reason if reason.args and node.args[0] in draft.partial else other) from None
 
 
-def _integers(draft: Draft, node: Node) -> None:
-    raise Unsupported(INTEGERS)
-
-
-def _logical(draft: Draft, node: Node) -> None:
-    raise Unsupported(f"it returns {node.meta['val'].dtype}; values and results are floats")
-
-
 MEAN = partial(_reduction, OnContents.mean)
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **dict.fromkeys(
@@ -231,8 +232,8 @@ CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **dict.fromkeys([aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction], _deviation_mean),
     **dict.fromkeys([aten.amax.default, aten.max.default], partial(_reduction, OnContents.greatest)),
     **dict.fromkeys([aten.amin.default, aten.min.default], partial(_reduction, OnContents.least)),
-    aten.max.dim: partial(_pair, lambda on, lines: (on.greatest(lines), None)),
-    aten.min.dim: partial(_pair, lambda on, lines: (on.least(lines), None)),
+    aten.max.dim: partial(_extreme, OnContents.greatest),
+    aten.min.dim: partial(_extreme, OnContents.least),
     aten.aminmax.default: partial(_pair, lambda on, lines: (on.least(lines), on.greatest(lines))),
     **dict.fromkeys([aten.prod.default, aten.prod.dim_int], partial(_reduction, OnContents.folded)),
     aten.logsumexp.default: partial(_reduction, _log_sum_exp),
@@ -254,9 +255,4 @@ CALLS: dict[Any, Callable[[Draft, Node], None]] = {
         [aten.matmul.default, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default], _product
     ),
     **dict.fromkeys([aten.outer.default, aten.ger.default], _outer),
-    **dict.fromkeys([aten.argmax.default, aten.argmin.default], _integers),
-    **dict.fromkeys(
-        [aten.any.default, aten.any.dim, aten.any.dims, aten.all.default, aten.all.dim, aten.all.dims],
-        _logical,
-    ),
 }

@@ -16,16 +16,7 @@ from streamgen.model.frontend.export import import_structured
 from streamgen.model.graph.interpret import reference
 from streamgen.model.nests import Interface
 from tests.shared.sequences import results_of
-from tests.shared.small_modules import MODULES
-
-
-class Plain(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.function(*inputs)
+from tests.shared.small_modules import MODULES, Plain
 
 
 def computed(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Any:

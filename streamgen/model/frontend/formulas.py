@@ -1,0 +1,250 @@
+"""Calls that torch does not take apart itself, as formulas of other calls, in torch.
+
+A formula has the parameters of its call. Places of elements, which are integers in torch, are whole numbers
+below 2^16, which f24 holds exactly. A formula raises Unsupported for arguments that it does not take.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from streamgen.model.frontend.trace import Unsupported, aten
+
+MOST_SORTED = 64  # elements of a line that is sorted: each is compared with all others
+
+
+def _dims(dim: int | Sequence[int] | None, rank: int) -> list[int]:
+    if dim is None:
+        return list(range(rank))
+    return [dim] if isinstance(dim, int) else list(dim)
+
+
+def _places(x: Tensor, dim: int) -> Tensor:
+    """0, 1, 2, ... along a dimension."""
+    extents = [1] * x.ndim
+    if x.ndim:
+        extents[dim] = x.shape[dim]
+    return torch.arange(x.shape[dim] if x.ndim else 1, dtype=torch.float32).reshape(extents)
+
+
+def _place_of_greatest(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The first place: the greatest number of places behind it, among those of the greatest elements."""
+    if dim is None:
+        place = _place_of_greatest(x.reshape(-1), 0)
+        return place.reshape([1] * x.ndim) if keepdim else place
+    count = x.shape[dim] if x.ndim else 1
+    behind = count - _places(x, dim)
+    found = torch.where(x == x.amax(dim, True), behind, 0.0)
+    return count - found.amax(dim, keepdim)
+
+
+def _place_of_least(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return _place_of_greatest(-x, dim, keepdim)
+
+
+def _greatest(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return x.amax(dim, keepdim), _place_of_greatest(x, dim, keepdim)
+
+
+def _least(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return x.amin(dim, keepdim), _place_of_least(x, dim, keepdim)
+
+
+def _any(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    return torch.where(x != 0, 1.0, 0.0).amax(_dims(dim, x.ndim), keepdim)
+
+
+def _all(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    return torch.where(x != 0, 1.0, 0.0).amin(_dims(dim, x.ndim), keepdim)
+
+
+def _count(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    return torch.where(x != 0, 1.0, 0.0).sum(_dims(dim, x.ndim))
+
+
+def _sorted(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """Elements by their rank, the number of elements before them; equal elements stay in order."""
+    if not x.ndim:
+        return x.clone(), x * 0.0
+    lines = x.movedim(dim, -1)
+    count = lines.shape[-1]
+    if count > MOST_SORTED:
+        raise Unsupported(f"it sorts lines of {count} elements; at most {MOST_SORTED} can be compiled")
+    mine, other = lines.unsqueeze(-1), lines.unsqueeze(-2)
+    earlier = torch.ones(count, count).tril(-1)
+    first = torch.where(other > mine if descending else other < mine, 1.0, 0.0)
+    ranks = (first + torch.where(other == mine, earlier, 0.0)).sum(-1)
+    here = torch.where(ranks.unsqueeze(-2) == torch.arange(count, dtype=torch.float32)[:, None], 1.0, 0.0)
+    values = torch.where(here != 0, other, 0.0).sum(-1)
+    places = (here * torch.arange(count, dtype=torch.float32)).sum(-1)
+    return values.movedim(-1, dim), places.movedim(-1, dim)
+
+
+def _sorted_stable(
+    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Tensor, Tensor]:
+    return _sorted(x, dim, descending)
+
+
+def _places_sorted(x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
+    return _sorted(x, dim, descending)[1]
+
+
+def _values_sorted(x: Tensor) -> Tensor:
+    return _sorted(x, 0)[0]
+
+
+def _top(
+    x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Tensor, Tensor]:
+    values, places = _sorted(x, dim, largest)
+    return (values.narrow(dim, 0, k), places.narrow(dim, 0, k)) if x.ndim else (values, places)
+
+
+def _at_rank(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    values, places = (part if x.ndim else part.reshape(1) for part in _sorted(x, dim))
+    chosen = [part.select(dim, k - 1) for part in (values, places)]
+    return tuple(part.unsqueeze(dim) if keepdim and x.ndim else part for part in chosen)
+
+
+def _median(x: Tensor) -> Tensor:
+    return _at_rank(x.reshape(-1), (x.numel() + 1) // 2)[0]
+
+
+def _median_of(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return _at_rank(x, ((x.shape[dim] if x.ndim else 1) + 1) // 2, dim, keepdim)
+
+
+def _running(both: Callable[[Tensor, Tensor], Tensor], x: Tensor, dim: int) -> Tensor:
+    """Running results along a dimension, in as many steps as its extent has bits."""
+    count, step = x.shape[dim] if x.ndim else 1, 1
+    while step < count:
+        rest = both(x.narrow(dim, step, count - step), x.narrow(dim, 0, count - step))
+        x = torch.cat([x.narrow(dim, 0, step), rest], dim)
+        step *= 2
+    return x
+
+
+def _running_greatest(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The last place of those of equal elements, as torch."""
+    values = _running(torch.maximum, x, dim)
+    places = torch.where(x == values, _places(x, dim), 0.0)
+    return values, _running(torch.maximum, places, dim)
+
+
+def _running_least(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    values, places = _running_greatest(-x, dim)
+    return -values, places
+
+
+def _running_log_sum_exp(x: Tensor, dim: int) -> Tensor:
+    return _running(torch.logaddexp, x, dim)
+
+
+def _distances(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
+    return torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, -1)
+
+
+def _distances_of_pairs(x: Tensor, p: float = 2.0) -> Tensor:
+    pairs = [(x[k : k + 1] - x[k + 1 :]) for k in range(len(x) - 1)]
+    return torch.linalg.vector_norm(torch.cat(pairs), p, -1)
+
+
+def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    product = torch.einsum("...i,oij,...j->...o", x, weight, y)
+    return product if bias is None else product + bias
+
+
+def _sum_of_products(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    return beta * x + alpha * torch.bmm(a, b).sum(0)
+
+
+def _quantile(
+    x: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+) -> Tensor:
+    if dim is None and keepdim:
+        raise Unsupported("it keeps the dimensions of a quantile of all elements")
+    lines, dim = (x.reshape(-1), 0) if dim is None else (x, dim)
+    values = _sorted(lines, dim)[0] if lines.ndim else lines.reshape(1)
+    place = q * (values.shape[dim] - 1)
+    below = math.floor(place)
+    near, far = values.select(dim, below), values.select(dim, math.ceil(place))
+    share = {
+        "linear": place - below,
+        "lower": 0.0,
+        "higher": 1.0,
+        "midpoint": 0.5,
+        "nearest": float(round(place) > below),
+    }[interpolation]
+    found = near + (far - near) * share
+    return found.unsqueeze(dim) if keepdim and lines.ndim else found
+
+
+def _to_the_power(x: Tensor, exponent: Tensor) -> Tensor:
+    """2 ^ (exponent · log2 |x|), negative for a negative number to an odd power, NaN to one that is not
+    whole."""
+    size = torch.exp2(exponent * torch.log2(x.abs()))
+    half = exponent * 0.5
+    odd = torch.where(half == half.floor(), size, -size)
+    nothing = (size - size) / (size - size)
+    signed = torch.where(exponent == exponent.floor(), odd, nothing)
+    return torch.where(exponent == 0, 1.0, torch.where(x < 0, signed, size))
+
+
+def _to_a_power(x: Tensor, exponent: float) -> Tensor:
+    if exponent == 0:
+        return torch.fill(x, 1.0)
+    size = torch.exp2(exponent * torch.log2(x.abs()))
+    if exponent % 2 == 0:
+        return size
+    below = -size if exponent % 1 == 0 else (size - size) / (size - size)
+    return torch.where(x < 0, below, size)
+
+
+def _rounded(x: Tensor, *, decimals: int) -> Tensor:
+    return (x * 10.0**decimals).round() / 10.0**decimals
+
+
+def _is_close(
+    x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
+    near = (x - y).abs() <= atol + rtol * y.abs()
+    close = torch.logical_or(x == y, torch.logical_and(near, y.abs() < torch.inf))
+    return torch.logical_or(close, torch.logical_and(x != x, y != y)) if equal_nan else close
+
+
+FORMULAS: dict[Any, Callable[..., Any]] = {
+    aten.argmax.default: _place_of_greatest,
+    aten.argmin.default: _place_of_least,
+    aten.max.dim: _greatest,
+    aten.min.dim: _least,
+    **dict.fromkeys([aten.any.default, aten.any.dim, aten.any.dims], _any),
+    **dict.fromkeys([aten.all.default, aten.all.dim, aten.all.dims], _all),
+    **dict.fromkeys([aten.count_nonzero.default, aten.count_nonzero.dim_IntList], _count),
+    aten.sort.default: _sorted,
+    aten.sort.stable: _sorted_stable,
+    aten.argsort.default: _places_sorted,
+    aten.msort.default: _values_sorted,
+    aten.topk.default: _top,
+    aten.kthvalue.default: _at_rank,
+    aten.median.default: _median,
+    aten.median.dim: _median_of,
+    aten.nanmedian.default: _median,
+    aten.nanmedian.dim: _median_of,
+    aten.cummax.default: _running_greatest,
+    aten.cummin.default: _running_least,
+    aten.logcumsumexp.default: _running_log_sum_exp,
+    aten.cdist.default: _distances,
+    aten.pdist.default: _distances_of_pairs,
+    aten.bilinear.default: _bilinear,
+    aten.addbmm.default: _sum_of_products,
+    aten.quantile.scalar: _quantile,
+    aten.pow.Tensor_Tensor: _to_the_power,
+    aten.pow.Tensor_Scalar: _to_a_power,
+    aten.round.decimals: _rounded,
+    aten.isclose.default: _is_close,
+}
+"""By call: a function with its parameters."""

@@ -1,0 +1,180 @@
+"""Calls in parts: formulas of other calls, torch's own decompositions, sums at constant places."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - as everybody writes it
+from torch.utils import _pytree as pytree
+
+import streamgen
+from streamgen.base.errors import UnsupportedOperationError
+from streamgen.model.frontend import import_any
+from streamgen.model.frontend.formulas import MOST_SORTED
+from streamgen.model.graph.interpret import exact, reference
+from streamgen.model.nests import Interface
+from streamgen.numbers.quantisation import Numbers
+from tests.shared.sequences import results_of
+from tests.shared.small_modules import Plain
+
+PLACES = torch.tensor([[0, 2, 2], [1, 1, 1]])
+ROWS = torch.tensor([2, 0, 2])
+EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
+
+
+def neighbours(x: Tensor) -> Tensor:
+    """A step of a graph network: the sum over edges."""
+    return torch.zeros(3, 4).index_add(0, EDGES[1], x[EDGES[0]]) + x
+
+
+CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    # Places of elements.
+    "argmax": (lambda x: x.argmax(), ((3, 4),)),
+    "argmax_of_features": (lambda x: x.argmax(-1), ((3, 4),)),
+    "argmax_of_tokens": (lambda x: x.argmax(0, keepdim=True), ((3, 4),)),
+    "argmin": (lambda x: x.argmin(1), ((2, 3, 4),)),
+    "argmax_of_equal": (lambda x: (x > -9).float().argmax(-1), ((3, 4),)),
+    "argmax_as_float": (lambda x: x.argmax(-1).float() * 2, ((3, 4),)),
+    "max": (lambda x: x.max(-1), ((3, 4),)),
+    "min_place": (lambda x: x.min(0).indices, ((3, 4),)),
+    "sort": (lambda x: x.sort(0, descending=True), ((5, 2),)),
+    "sort_of_equal": (lambda x: x.round().sort(dim=-1, stable=True), ((2, 7),)),
+    "argsort": (lambda x: x.argsort(-1), ((2, 6),)),
+    "topk": (lambda x: x.topk(3), ((2, 7),)),
+    "least_3": (lambda x: torch.topk(x, 3, largest=False), ((2, 7),)),
+    "kthvalue": (lambda x: x.kthvalue(2, -1, keepdim=True), ((2, 5),)),
+    "median": (lambda x: (x.median(), x.median(0)), ((4, 3),)),
+    "quantile": (lambda x: x.quantile(0.3, -1), ((4, 6),)),
+    "quantile_of_all": (lambda x: x.quantile(0.25, interpolation="nearest"), ((2, 3),)),
+    "cummax": (lambda x: x.cummax(0), ((5, 3),)),
+    "cummin": (lambda x: x.cummin(-1), ((2, 6),)),
+    # Truth values and counts.
+    "greater": (lambda x: x > 0.5, ((3, 4),)),
+    "any": (lambda x: ((x > 1).any(), (x > 1).any(-1)), ((3, 4),)),
+    "all": (lambda x: (x > -1).all(0), ((3, 4),)),
+    "truths_as_integers": (lambda x: (x > 0).long(), ((3, 4),)),
+    "count": (lambda x: (x > 0).sum(-1), ((3, 4),)),
+    "count_nonzero": (lambda x: x.relu().count_nonzero(), ((3, 4),)),
+    "isclose": (lambda a, b: torch.isclose(a, b, rtol=0.5), ((3, 4), (3, 4))),
+    # Formulas.
+    "logcumsumexp": (lambda x: x.logcumsumexp(-1), ((3, 6),)),
+    "cdist": (lambda a, b: torch.cdist(a, b), ((3, 4), (5, 4))),
+    "pdist": (F.pdist, ((4, 3),)),
+    "power": (lambda a, b: a.abs() ** b, ((3, 4), (3, 4))),
+    "negative_to_whole_powers": (lambda a, b: a ** (2 * b).round(), ((3, 4), (3, 4))),
+    "power_of_a_third": (lambda x: (x * x) ** (1 / 3), ((3, 4),)),
+    "power_17": (lambda x: x**17, ((3, 4),)),
+    "two_decimals": (lambda x: x.round(decimals=2), ((3, 4),)),
+    "bilinear": (lambda a, b, w: F.bilinear(a, b, w), ((3, 4), (3, 5), (2, 4, 5))),
+    "addbmm": (lambda x, a, b: torch.addbmm(x, a, b, beta=0.5), ((3, 2), (4, 3, 5), (4, 5, 2))),
+    # Torch's own decompositions.
+    "softmax_of_tokens": (lambda x: x.softmax(0), ((3, 4),)),
+    "softplus_with_threshold": (lambda x: F.softplus(x, beta=3.0, threshold=0.2), ((3, 4),)),
+    "huber": (lambda a, b: F.huber_loss(a, b, delta=0.5), ((3, 4), (3, 4))),
+    "cosine": (F.cosine_similarity, ((3, 4), (3, 4))),
+    "cross_entropy": (lambda x: F.cross_entropy(x, torch.tensor([1, 0, 3])), ((3, 4),)),
+    "addmm_with_factors": (lambda x, a, b: torch.addmm(x, a, b, alpha=2.0), ((3, 2), (3, 4), (4, 2))),
+    "linear_of_values": (F.linear, ((3, 4), (2, 4), (2,))),
+    "einsum": (lambda a, b: torch.einsum("ij,kj->ik", a, b), ((3, 4), (5, 4))),
+    "instance_norm": (F.instance_norm, ((2, 3, 5),)),
+    "norm_of_order_3": (lambda x: x.norm(3, -1), ((3, 4),)),
+    "difference_of_rows": (lambda x: x.diff(dim=0), ((3, 4),)),
+    "cross": (lambda a, b: torch.linalg.cross(a, b), ((2, 3), (2, 3))),
+    # In place.
+    "filled": (lambda x: x.clone().fill_(2.0) + x, ((3, 4),)),
+    "zeroed": (lambda x: x.clone().zero_() + x, ((3, 4),)),
+    "copied": (lambda a, b: (a * 2).copy_(b) + a, ((3, 4), (4,))),
+    # Constant places.
+    "scatter_add": (lambda x: torch.scatter_add(x, 0, PLACES, x[:2] * 2), ((3, 3),)),
+    "scatter_mean": (
+        lambda x: x.scatter_reduce(0, PLACES, x[:2], "mean", include_self=False) + x,
+        ((3, 3),),
+    ),
+    "scatter_greatest": (lambda x: x.scatter_reduce(0, PLACES, -x[:2], "amax"), ((3, 3),)),
+    "scatter_product": (lambda x: x.scatter_reduce(1, PLACES, x[:2], "prod"), ((2, 3),)),
+    "index_add": (lambda x, y: x.index_add(0, ROWS, y, alpha=0.5), ((3, 4), (3, 4))),
+    "index_put": (lambda x, y: x.index_put((ROWS[:2],), y), ((3, 4), (2, 4))),
+    "index_put_sums": (lambda x, y: x.index_put((ROWS,), y, accumulate=True), ((3, 4), (3, 4))),
+    "neighbours": (neighbours, ((3, 4),)),
+    "strided": (lambda x: x.as_strided((2, 2), (1, 3), 1), ((3, 3),)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_values_of_torch(name: str) -> None:
+    """Results have torch's shapes, types and values, in float64 and in the accelerator's numbers."""
+    call, shapes = CALLS[name]
+    generator = torch.Generator().manual_seed(3)
+    # different multiples of 1/64 between -2 and 2, which f24 holds: comparisons come out as torch's
+    inputs = []
+    for shape in shapes:
+        order = torch.randperm(count := torch.Size(shape).numel(), generator=generator)
+        inputs.append(((order - 0.45 * count) * 4 / count).mul(64).round().div(64).reshape(shape))
+    module = Plain(call).eval()
+    graph, interface = import_any(module, inputs)
+    assert interface is not None
+    assert Interface.from_json(interface.to_json()) == interface
+    wanted = pytree.tree_leaves(module(*inputs))
+    given = [value.numpy() for value in inputs]
+    for interpreter, bound in ((reference(graph), 1e-5), (exact(graph.quantised(Numbers())), 2e-3)):
+        results = pytree.tree_leaves(results_of(interpreter, graph, interface, given))
+        for found, tensor in zip(results, wanted, strict=True):
+            assert found.shape == tuple(tensor.shape)
+            assert (found.dtype.kind == "f") == tensor.is_floating_point()
+            if not tensor.is_floating_point():
+                assert found.dtype == tensor.numpy().dtype
+                np.testing.assert_array_equal(found, tensor.numpy())
+                continue
+            np.testing.assert_allclose(found, tensor.double().numpy(), rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "reason"),
+    [
+        (lambda x: x.repeat(1, 20).sort(-1)[0], UnsupportedOperationError, f"at most {MOST_SORTED} can be"),
+        (lambda x: x.long() + 1, UnsupportedOperationError, "it casts floats to torch.int64"),
+        (lambda x: (x > 0).sum(-1) * 70001, UnsupportedOperationError, "or places and numbers of elements"),
+        (lambda x: (x > 0).byte(), UnsupportedOperationError, "torch.uint8"),
+        (lambda x: torch.linalg.inv(x), UnsupportedOperationError, "linalg_inv"),
+        (lambda x: x.scatter_add(0, (x > 0).long(), x), UnsupportedOperationError, "chosen at run time"),
+        (lambda x: x.new_zeros(4).copy_(x[0]) + x, UnsupportedOperationError, "into a constant in place"),
+    ],
+)
+def test_refused(call: Callable[..., Any], error: type[Exception], reason: str) -> None:
+    with pytest.raises(error) as caught:
+        import_any(Plain(call).eval(), (torch.randn(4, 4),))
+    assert reason in str(caught.value)
+
+
+def test_numbers_that_a_module_refuses() -> None:
+    """The import check takes the numbers of the example if a module does not take random ones."""
+    module = Plain(F.binary_cross_entropy).eval()
+    chances = torch.tensor([[0.25, 0.5], [0.75, 0.125]])
+    graph, _ = import_any(module, (chances, chances.flip(0)))
+    assert graph.inputs
+
+
+def test_types_of_results() -> None:
+    _, interface = import_any(Plain(lambda x: x > 0).eval(), (torch.randn(2, 4),))
+    assert interface is not None
+    assert list(interface.types.values()) == ["bool"]
+    changed = interface.to_json().replace('"bool"', '"uint8"')
+    with pytest.raises(ValueError, match=r"^interface\.types: expected names of results, each with 'bool', "):
+        Interface.from_json(changed)
+
+
+@pytest.mark.slow
+def test_on_hardware(tmp_path: Any) -> None:
+    """Integers and truth values leave the simulated hardware as torch gives them, from a folder, too."""
+    module = Plain(lambda x: (x.topk(2), x.argmax(-1), x > 0.25)).eval()
+    x = torch.randn(3, 6, generator=torch.Generator().manual_seed(5)).mul(16).round().div(16)
+    accelerator = streamgen.compile(module, x)
+    accelerator.write(tmp_path / "design")
+    for some in (accelerator, streamgen.load(tmp_path / "design")):
+        found = pytree.tree_leaves(some.run(x.numpy()))
+        for array, tensor in zip(found, pytree.tree_leaves(module(x)), strict=True):
+            np.testing.assert_array_equal(array, tensor.numpy())
+            assert array.dtype == tensor.numpy().dtype
