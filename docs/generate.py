@@ -43,6 +43,7 @@ from streamgen.model.frontend.gguf_file import GRIDS
 from streamgen.model.frontend.plain_config import _KINDS as READ_WITHOUT_TORCH
 from streamgen.model.frontend.safetensors_decoder import MODEL_TYPES as LIKE_LLAMA
 from streamgen.model.operations.scalar import SCALARS
+from tests.shared.transformers_encoders import SMALL
 from tests.unit.model.frontend.families import FAMILIES, PARTS
 from tests.unit.model.frontend.torch_nn import EXAMPLES, places
 
@@ -125,6 +126,16 @@ In these families, tests also rotate a part of each head only:
 SmolLM2-135M and Gemma 3 270M run with their own weights. Another test tries
 every causal class of transformers. Each class is either right or refused, and
 the refusal names the missing part.
+
+## Encoders and classifiers
+
+Models of transformers that generate no text compile like modules of your own, as
+objects and as folders. Tests compare these classes with eager torch:
+{encoders}.
+
+Biases of attention scores are refused, and so are models that use them: MPNet, T5,
+and DeBERTa with relative positions. See
+[encoders and classifiers](../howto/encoders.md).
 
 ## GGUF files
 
@@ -295,6 +306,7 @@ def _models() -> str:
     }
     return MODELS.format(
         families=", ".join(sorted(FAMILIES)),
+        encoders=_listed(sorted(kind for kind, _, _ in SMALL.values())),
         rotating=_table(("family", "rotates"), rotating),
         architectures=_table(("architecture", "read by"), sorted(read.items())),
         grids=", ".join(sorted(kind.name for kind in GRIDS)),

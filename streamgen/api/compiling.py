@@ -89,13 +89,15 @@ def compile(
 
     model: a torch module in eval mode, a GGUF file, a folder of safetensors, or a logical graph. A folder of
     sentence-transformers is an encoder of sentences, for texts of up to `max_tokens` tokens; its weights
-    become "w8" by default.
-    example_inputs: one tensor for each input of a module. All dimensions except the last are tokens; if the
-    module flattens its inputs, fewer are. A language model needs none: one of transformers, or your own that
-    maps ids [1, T], [T] or [T, 1] to logits. Give the ids and further arguments of your own model as the
-    example if it takes more than ids. config: budgets, formats and fixed factors. tokenizer: tokenizer of a
-    language model; by default the tokenizer of the file or folder. progress: called with each step; by
-    default steps go to standard error if it is a terminal. after: called with the result of each pass
+    become "w8" by default. A folder that names a class of transformers without texts to generate, such as a
+    classifier, is that module.
+    example_inputs: one tensor for each input of a module, or a dict of its keywords, which `run` then takes.
+    All dimensions except the last are tokens; if the module flattens its inputs, fewer are. Models of
+    transformers that take ids need none. Your own language model, which maps ids [1, T], [T] or [T, 1] to
+    logits, needs none either. Give the ids and further arguments of your own model as the example if it takes
+    more than ids. config: budgets, formats and fixed factors. tokenizer: tokenizer of a language model; by
+    default the tokenizer of the file or folder. progress: called with each step; by default steps go to
+    standard error if it is a terminal. after: called with the result of each pass
     (`streamgen.base.progress`).
 
     Raises UnsupportedOperationError with all unsupported operations, their module paths and source lines;
@@ -281,14 +283,15 @@ def _imported(
     with needed("compiling a model"):
         from streamgen.model import frontend  # torch takes seconds to load
 
+        tokens = config.size("max_tokens")
         with frontend.checking(config.check_import):
             if isinstance(model, (str, Path)):
                 tell(step(1, _STEPS, "reading the checkpoint"))
                 if is_sentence_encoder(model):
-                    return frontend.import_encoder(model, config.size("max_tokens"))
-                return frontend.load_decoder(model, config.context), None
+                    return frontend.import_encoder(model, tokens)
+                read = frontend.import_pretrained(model, example_inputs, tokens, config.context)
+                return read or (frontend.load_decoder(model, config.context), None)
             tell(step(1, _STEPS, "exporting the module"))
-            tokens = config.size("max_tokens")
             return frontend.import_any(model, example_inputs, tokens, config.context)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from streamgen.base.errors import GraphError
 from streamgen.base.files import decode, parsed, read_file
 from streamgen.base.wording import alternatives
-from streamgen.model.padding import part_of, shown_tokens
+from streamgen.model.padding import part_of, require_no_padding, shown_tokens, without_padding_ids
 
 INTERFACE = "interface.json"
 
@@ -40,8 +40,10 @@ class Interface:
     its ids choose from. whole: all dimensions of all arguments are features of the one row of a run. ranks:
     the number of leading dimensions of the inputs; None for any number that the rules allow. places: by name
     of an input that takes the place of each token in its sequence, the number of places. masks: by name of an
-    argument that is a mask, whether it may hide padding behind the tokens. All other arguments are inputs of
-    the same name. types: by name of a result that holds truth values or integers, the type of its numbers.
+    argument that is a mask, whether it may hide padding behind the tokens. padding: by name of an input that
+    takes ids, those that the module takes for padding; they must not be given, except where masks hide them.
+    All other arguments are inputs of the same name. types: by name of a result that holds truth values or
+    integers, the type of its numbers.
     """
 
     arguments: tuple[Any, ...]
@@ -54,6 +56,7 @@ class Interface:
     ranks: int | None = None
     places: Mapping[str, int] = field(default_factory=dict)
     masks: Mapping[str, bool] = field(default_factory=dict)
+    padding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -61,7 +64,7 @@ class Interface:
 
         Raises TypeError for another number of arguments, another nest and ids that are no integers,
         ValueError for an extent that the module does not accept, for an id without a row in its table, for
-        more tokens than there are places, and for masks that hide tokens.
+        ids of padding, for more tokens than there are places, and for masks that hide tokens.
         """
         if len(given) != len(self.arguments):
             names = ", ".join(_names(self.arguments))
@@ -143,6 +146,7 @@ class Interface:
             if wrong.size:
                 place = f" in column {index}" if len(self.ids[name]) > 1 else ""
                 raise ValueError(f"input {name!r} holds {wrong[0]}{place}; ids are 0 to {rows - 1} there")
+            require_no_padding(name, inputs[column], self.padding.get(column, ()), any(self.masks.values()))
         return inputs
 
     def rebuilt(self, values: Mapping[str, np.ndarray], given: Sequence[Any]) -> Any:
@@ -187,7 +191,13 @@ class Interface:
                 name,
                 np.ones((len(next(iter(inputs.values()))), 1), np.int64)
                 if name in self.masks
-                else np.stack([inputs[column] % rows for column, rows in self.ids[name].items()], axis=-1)
+                else np.stack(
+                    [
+                        without_padding_ids(inputs[column] % rows, self.padding.get(column, ()), rows)
+                        for column, rows in self.ids[name].items()
+                    ],
+                    axis=-1,
+                )
                 if name in self.ids
                 else inputs[name],
             )
@@ -238,6 +248,7 @@ class Interface:
             leading={names[name]: rule for name, rule in self.leading.items()},
             trailing={names[name]: extents for name, extents in self.trailing.items()},
             places={names[name]: rows for name, rows in self.places.items()},
+            padding={names[name]: ids for name, ids in self.padding.items()},
             types={names[name]: kind for name, kind in self.types.items()},
             ids={
                 names[name]: {names[column]: rows for column, rows in columns.items()}
@@ -254,7 +265,8 @@ class Interface:
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
         few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
-        few |= {"places": self.places, "masks": self.masks, "types": self.types}
+        few |= {"places": self.places, "masks": self.masks}
+        few |= {"padding": self.padding, "types": self.types}
         given = {name: dict(value) for name, value in few.items() if value}
         shapes: dict[str, Any] = {"whole": True} if self.whole else {}
         shapes |= {} if self.ranks is None else {"ranks": self.ranks}
@@ -265,7 +277,7 @@ class Interface:
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}, "types": {}}
+            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}, "padding": {}, "types": {}}
             value = {"trailing": {}, "ids": {}, "whole": False, **more, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
@@ -279,6 +291,7 @@ class Interface:
             ranks=stored.ranks,
             places=stored.places,
             masks=stored.masks,
+            padding=stored.padding,
             types=stored.types,
         )
         if not isinstance(interface.arguments, tuple):
@@ -292,6 +305,8 @@ class Interface:
         inputs = set(_names(interface.arguments))
         if not set(stored.ids) <= inputs or not all(map(len, stored.ids.values())):
             raise ValueError("interface.ids: expected names of inputs, each with columns")
+        if not set(stored.padding) <= {column for columns in stored.ids.values() for column in columns}:
+            raise ValueError("interface.padding: expected names of inputs that take ids")
         if any(rows < 1 for columns in stored.ids.values() for rows in columns.values()):
             raise ValueError("interface.ids: expected numbers of rows")
         if not set(stored.trailing) <= inputs | set(stored.leading):
@@ -336,6 +351,7 @@ class _Stored:
     ranks: int | None
     places: Mapping[str, int]
     masks: Mapping[str, bool]
+    padding: Mapping[str, tuple[int, ...]]
     types: Mapping[str, str]
 
 

@@ -1,4 +1,4 @@
-"""Masks that tell the tokens of sequences from padding behind them."""
+"""Masks and ids that tell the tokens of sequences from padding behind them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,6 +49,25 @@ def _require(name: str, mask: np.ndarray, right: np.ndarray, more: str, needed: 
     if not right.all():
         place = np.argwhere(~right)[0].tolist()
         raise ValueError(f"input {name!r}{place} is {mask[tuple(place)]}{more}; {needed}")
+
+
+def require_no_padding(name: str, ids: np.ndarray, padding: Sequence[int], masked: bool) -> None:
+    """Raise ValueError for the first of the ids of an input that is padding. masked: whether a mask could
+    have hidden it."""
+    for number in padding:
+        if (ids == number).any():
+            at = np.argwhere(ids == number)[0].tolist()
+            raise ValueError(
+                f"input {name!r}{at} is {number}, which the module takes for padding; sequences must be "
+                "given without padding" + (", or with a mask that hides it" if masked else "")
+            )
+
+
+def without_padding_ids(ids: np.ndarray, padding: Sequence[int], rows: int) -> np.ndarray:
+    """Ids below `rows`, with the next id that is no padding in place of each that is."""
+    for _ in padding:
+        ids = np.where(np.isin(ids, padding), (ids + 1) % rows, ids)
+    return ids
 
 
 def part_of(argument: Any, index: Sequence[int], count: int) -> Any:

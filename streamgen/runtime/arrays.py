@@ -232,13 +232,14 @@ def joined(
 
 def array_of(value: Any, name: str) -> Any:
     """Convert a value to an array; torch tensors may need gradients. Tuples, lists and dicts of arrays stay
-    as they are, with arrays inside. name: name of the value in messages.
+    as they are, with arrays inside; other mappings, such as those of tokenizers, become dicts. name: name of
+    the value in messages.
 
     Raises TypeError for values that are not numbers, and ValueError for rows of different lengths.
     """
     if isinstance(value, tuple | list) and any(hasattr(part, "shape") for part in value):
         return type(value)(array_of(part, f"{name}[{index}]") for index, part in enumerate(value))
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: array_of(part, f"{name}[{key!r}]") for key, part in value.items()}
     if hasattr(value, "detach"):
         value = value.detach()

@@ -22,20 +22,22 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "sea", "is", "calm", "wind",
 MINILM, PROSE = "all_minilm_l6_v2", "gensim"
 
 
-def write_encoder(folder: Path, pooling: str = "mean_tokens", *, layers: int = 2, **config: Any) -> Path:
-    """Write a folder of sentence-transformers: BERT of 32 features, a pooling, a norm."""
-    from transformers import BertConfig, BertModel
+def write_encoder(
+    folder: Path, pooling: str = "mean_tokens", *, layers: int = 2, family: str = "Bert", **config: Any
+) -> Path:
+    """Write a folder of sentence-transformers: BERT, or another family, of 32 features, a pooling, a norm."""
+    import transformers
 
     torch.manual_seed(6)
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
-    made = BertConfig(
+    made = getattr(transformers, f"{family}Config")(
         vocab_size=len(WORDS),
         num_hidden_layers=layers,
         max_position_embeddings=24,
         initializer_range=0.3,
         **{**sizes, **config},
     )
-    BertModel(made).save_pretrained(folder)
+    getattr(transformers, f"{family}Model")(made).save_pretrained(folder)
     library = Tokenizer(models.WordPiece(dict(zip(WORDS, range(len(WORDS)), strict=True)), unk_token="[UNK]"))
     library.normalizer = normalizers.BertNormalizer()
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from streamgen.model.frontend.export import import_module, import_structured
     from streamgen.model.frontend.gguf import FeedForward, load_feed_forward
     from streamgen.model.frontend.imported import Imported, Structure
+    from streamgen.model.frontend.pretrained_modules import import_pretrained
     from streamgen.model.frontend.shapes import shapes_of
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "import_decoder",
     "import_encoder",
     "import_module",
+    "import_pretrained",
     "import_structured",
     "load_decoder",
     "load_feed_forward",
@@ -48,6 +50,7 @@ __getattr__, __dir__ = late_names(
         "import_decoder": "decoder",
         "import_encoder": "encoder",
         "import_module": "export",
+        "import_pretrained": "pretrained_modules",
         "import_structured": "export",
         "load_decoder": "checkpoint",
         "load_feed_forward": "gguf",

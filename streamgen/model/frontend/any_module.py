@@ -1,7 +1,6 @@
 """Torch modules of all kinds: language models by their structure, the rest operation by operation."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ import torch
 from streamgen.base.errors import GraphError, UnsupportedOperationError
 from streamgen.model.frontend.assembly import UNASKED
 from streamgen.model.frontend.decoder import import_decoder, traced_context
+from streamgen.model.frontend.examples import Example
 from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.module_kinds import require_readable
@@ -20,6 +20,12 @@ from streamgen.model.frontend.own_decoder import (
 )
 from streamgen.model.frontend.refusals import first_line
 from streamgen.model.frontend.trace import is_ids
+from streamgen.model.frontend.transformers_modules import (
+    generates,
+    is_of_transformers,
+    own_example,
+    without_cache,
+)
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import ALL, ONE, Interface, leading_rule, require_plain
 from streamgen.model.operations import Attention, PlaceRows
@@ -32,12 +38,14 @@ def import_any(
 
     The second value is None for a language model. A causal language model of transformers needs no example
     inputs; it is traced for texts of up to `context` positions, or of as many as its config allows if
-    `context` is None. A causal module of your own takes ids, int64 [1, T] or [T], and needs no example
+    `context` is None. All other models of transformers are modules like one's own; if they take ids, they
+    need no example either. A causal module of your own takes ids, int64 [1, T] or [T], and needs no example
     either; further example inputs are its arguments after the ids. A language model that takes its cache is
     recognised by its four example inputs: ids and positions, int64 [1, T], and keys and values, each a list
     with one tensor [1, kv_heads, P, head_dim] per layer. Its context is P + T positions. For all other
     modules, `example_inputs` and `longest` mean the same as for `import_structured`; they may take ids, too,
-    if they make no logit for each id.
+    if they make no logit for each id. A dict of example inputs holds keywords of the module: the interface
+    then has one argument, the dict.
 
     Raises the errors of `import_decoder`, `import_own` and `import_structured`, and TypeError if example
     inputs are missing.
@@ -48,9 +56,11 @@ def import_any(
             "file or of a folder of safetensors is needed"
         )
     require_readable(module)
-    transformers = sys.modules.get("transformers")
-    if transformers is not None and isinstance(module, transformers.PreTrainedModel):
-        return import_decoder(module, context=traced_context(module, context)), None
+    if is_of_transformers(module):
+        if generates(module):
+            return import_decoder(module, context=traced_context(module, context)), None
+        own = own_example(module) if example_inputs is None else Example.of(example_inputs)
+        return import_of_transformers(module, own, longest, context)
     if example_inputs is None:
         needed = (
             "example_inputs are missing (--example-shape on the command line): one tensor for each input of "
@@ -63,30 +73,50 @@ def import_any(
         if graph is not None:
             return graph, None
         raise TypeError(needed)
-    given = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    example = Example.of(example_inputs)
+    given = example.positional(module)
     if len(given) == 4 and isinstance(given[0], torch.Tensor) and isinstance(given[2], Sequence):
         return import_decoder(module, **_sizes(*given)), None  # type: ignore[arg-type]
     if not given or not is_ids(given[0]):
-        imported = import_structured(module, given, longest=longest)
+        imported = import_structured(module, example.arguments, example.keywords, longest)
         return imported.graph, interface_of(imported)
     try:
         return import_own(module, given[0], given[1:], UNASKED if context is None else context), None
     except (NoLanguageModel, UnsupportedOperationError) as reason:
-        imported = _of_ids(module, given, longest, reason)
+        imported = _of_ids(module, example, longest, reason)
         return imported.graph, interface_of(imported)
 
 
-def _of_ids(module: torch.nn.Module, given: Sequence[Any], longest: int, reason: Exception) -> Imported:
+def import_of_transformers(
+    module: torch.nn.Module, example: Example, longest: int, context: int | None
+) -> tuple[LogicalGraph, Interface | None]:
+    """`import_any` of a model of transformers that has no method to generate. It is a language model all the
+    same if it is causal and makes a logit for each id."""
+    with without_cache(module):
+        imported = import_structured(module, example.arguments, example.keywords, longest)
+        if not _is_language_model(imported.graph):
+            return imported.graph, interface_of(imported)
+        ids = next(leaf for leaf in (*example.arguments, *example.keywords.values()) if is_ids(leaf))
+        return import_own(module, ids[:1], (), UNASKED if context is None else context), None
+
+
+def _is_language_model(graph: LogicalGraph) -> bool:
+    """Whether a graph of ids is causal and makes a logit for each id."""
+    causal = any(isinstance(operation.op, Attention) and operation.op.causal for _, operation in graph.walk())
+    return causal and any(graph.features(name) in graph.vocabularies.values() for name in graph.outputs)
+
+
+def _of_ids(module: torch.nn.Module, example: Example, longest: int, reason: Exception) -> Imported:
     """The import of a module that takes ids and is no language model, for a reason.
 
     Raises the error that is the reason if the module is meant to be one: if it makes a logit for each id of
     one text, or is causal. Raises the errors of `import_structured`.
     """
-    has_logits = makes_logits(module, given)
+    has_logits = makes_logits(module, example.positional(module))
     if has_logits and isinstance(reason, UnsupportedOperationError):
         raise reason
     try:
-        imported = import_structured(module, given, longest=longest)
+        imported = import_structured(module, example.arguments, example.keywords, longest)
     except (UnsupportedOperationError, GraphError, ValueError) as error:
         if has_logits:
             raise reason from None
@@ -94,9 +124,7 @@ def _of_ids(module: torch.nn.Module, given: Sequence[Any], longest: int, reason:
         if isinstance(error, UnsupportedOperationError):
             raise UnsupportedOperationError(message, error.operations) from None
         raise type(error)(message) from None
-    graph = imported.graph
-    causal = any(isinstance(operation.op, Attention) and operation.op.causal for _, operation in graph.walk())
-    if causal and any(graph.features(name) in graph.vocabularies.values() for name in graph.outputs):
+    if _is_language_model(imported.graph):
         raise reason
     return imported
 
@@ -110,10 +138,12 @@ def example_of(extents: Sequence[int], *, ids: bool = False) -> torch.Tensor:
 
 def interface_of(imported: Imported) -> Interface:
     """How the module nests its inputs and outputs; GraphError for nests that a folder cannot store."""
-    (arguments, _), results = (
-        _without_names(structure.rebuilt({name: name for name in structure.names if name is not None}))
+    (arguments, keywords), results = (
+        _plain(structure.rebuilt({name: name for name in structure.names if name is not None}))
         for structure in (imported.arguments, imported.results)
     )
+    if keywords:
+        arguments = (*arguments, keywords)
     require_plain(arguments, "arguments")
     require_plain(results, "results")
     leading: dict[str, tuple[int, ...] | None] = {}
@@ -139,17 +169,19 @@ def interface_of(imported: Imported) -> Interface:
         ranks=len(imported.lead) if single else None,
         places=places,
         masks=imported.masks,
+        padding={name: tuple(sorted(ids)) for name, ids in imported.padding.items()},
         types=imported.types,
     )
 
 
-def _without_names(nest: Any) -> Any:
-    """A nest with plain tuples in place of those that name their parts, such as the result of torch.max."""
+def _plain(nest: Any) -> Any:
+    """A nest with tuples in place of those that name their parts, such as the result of torch.max, and dicts
+    in place of classes made from dict, such as those of results in transformers."""
     if isinstance(nest, tuple):
-        return tuple(map(_without_names, nest))
+        return tuple(map(_plain, nest))
     if isinstance(nest, list):
-        return list(map(_without_names, nest))
-    return nest
+        return list(map(_plain, nest))
+    return {name: _plain(part) for name, part in nest.items()} if isinstance(nest, Mapping) else nest
 
 
 def _rule(imported: Imported, name: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:

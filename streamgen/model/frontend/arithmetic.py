@@ -262,7 +262,7 @@ def _columns(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch
 
 def _of_constant(draft: Draft, node: Node, a: Any, b: Any) -> bool:
     """Import a product or a quotient by a constant that needs no product: of ones, from a mask that hides no
-    token, or the number of tokens, by which a sum over them is divided."""
+    token or that the module makes itself, or the number of tokens, by which a sum over them is divided."""
     divides = node.target in QUOTIENTS
     if node.target not in PRODUCTS | QUOTIENTS or (divides and draft.knows(b)):
         return False
@@ -273,7 +273,7 @@ def _of_constant(draft: Draft, node: Node, a: Any, b: Any) -> bool:
     if constant.dtype.is_complex or not constant.numel() or not (constant == constant.reshape(-1)[0]).all():
         return False
     number = float(constant.reshape(-1)[0])
-    if draft.masked and isinstance(other, Node) and number == 1:
+    if isinstance(other, Node) and number == 1 and (draft.masked or constant.dtype == torch.bool):
         draft.keep(node, draft.form(node, value, lambda c: broadcast(c, node)).clone())
         return True
     tokens = draft.elements.run

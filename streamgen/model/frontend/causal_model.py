@@ -141,7 +141,7 @@ def offset_of(model: torch.nn.Module, layers: int) -> int:
     """
     if "position_ids" not in inspect.signature(model.forward).parameters:
         return 0
-    ids = torch.tensor([_plain_ids(model)])
+    ids = torch.tensor([plain_ids(model)])
     try:
         with _PositionsSeen() as seen:
             own = _first_values(model, layers, ids)
@@ -161,7 +161,7 @@ def offset_of(model: torch.nn.Module, layers: int) -> int:
     )
 
 
-def _plain_ids(model: Any) -> list[int]:
+def plain_ids(model: Any) -> list[int]:
     """Ids that are not padding, each once if the vocabulary is large enough."""
     said = model.config.get_text_config(decoder=True).to_dict()
     vocabulary, padding = said.get("vocab_size") or TOKENS + 1, said.get("pad_token_id")

@@ -18,6 +18,7 @@ from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.pretrained import not_finite, with_weights
 from streamgen.model.frontend.problems import refuse
 from streamgen.model.frontend.safetensors_file import read_config
+from streamgen.model.frontend.transformers_modules import own_example
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface
 from streamgen.text.sentences import MODULES
@@ -51,7 +52,7 @@ def import_encoder(folder: str | Path, longest: int) -> tuple[LogicalGraph, Inte
     """The graph of an encoder for texts of up to `longest` tokens, and its interface: ids [texts, tokens] to
     rows [texts, features]. Raises the errors of `load_encoder` and `import_structured`."""
     module = load_encoder(Path(folder))
-    imported = import_structured(module, torch.arange(3)[None], longest=longest)
+    imported = import_structured(module, own_example(module.body).arguments, longest=longest)
     return imported.graph, interface_of(imported)
 
 

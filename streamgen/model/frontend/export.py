@@ -125,6 +125,7 @@ def _first_reading(
             if not reading.whole or not (refused or others):
                 refused.append(error)
             continue
+        _require_no_padding(imported, reading.leaves)
         require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)
         pads = bool(masks) and hides_padding(imported, wrapped, reading)
         placed = as_given(imported, reading, pads=pads)
@@ -146,6 +147,17 @@ def _first_reading(
         )
     shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves if isinstance(leaf, torch.Tensor))
     raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
+
+
+def _require_no_padding(imported: Imported, leaves: Sequence[Any]) -> None:
+    """Raise ValueError for an example that holds padding."""
+    for name, leaf in zip(imported.arguments.names, leaves, strict=True):
+        wrong = [number for number in sorted(imported.padding.get(name or "", ())) if (leaf == number).any()]
+        if wrong:
+            raise ValueError(
+                f"the example of {name!r} holds the id {wrong[0]}, which the module takes for padding; an "
+                "example without padding is needed"
+            )
 
 
 class _ChangesError(UnsupportedOperationError):
@@ -393,6 +405,8 @@ class _Counts:
         run = next((extent for extent in reversed(first.shape[:-1]) if extent != 1), 0)
         masked = isinstance(self.module, Joined) and bool(self.module.reading.masks)
         draft = Draft(constants, rows, wrapper=self.wrapper, run=run, masked=masked)
+        padding: dict[str, set[int]] = {}
+        draft.sequences.padding = padding
         graph, results = Importer(program, draft).run()
         names = iter([value.name for value in graph.inputs])
         arguments = [next(names) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
@@ -404,6 +418,7 @@ class _Counts:
             Structure(self.spec, tuple(arguments), tuple(map(_shape, leaves))),
             Structure(spec, tuple(results), tuple(_shape(n and n.meta["val"]) for n in nodes)),
             {},
+            padding={name: frozenset(numbers) for name, numbers in padding.items()},
             types=_types(results, nodes),
         )
 

@@ -1,9 +1,10 @@
 """A graph made from a torch module, and the way torch nests its arguments and results."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.utils import _pytree as pytree
 
 from streamgen.model.graph.logical import LogicalGraph
@@ -51,8 +52,9 @@ class Imported:
     an argument that holds ids, the inputs of the graph that take its columns, each with the number of rows
     that its ids choose from. whole: every input is one row, so that the graph holds for these shapes alone.
     masks: by name of an argument that tells tokens from padding, whether there may be padding, behind the
-    tokens; the graph computes sequences without padding. types: by name of a result that torch gives as truth
-    values or as integers, the type that torch gives.
+    tokens; the graph computes sequences without padding. padding: by name of an input of the graph, the ids
+    that the module takes for padding; the graph is right for all others. types: by name of a result that
+    torch gives as truth values or as integers, the type that torch gives.
     """
 
     graph: LogicalGraph
@@ -63,7 +65,18 @@ class Imported:
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     whole: bool = False
     masks: Mapping[str, bool] = field(default_factory=dict)
+    padding: Mapping[str, frozenset[int]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
+
+    def drawn(self, name: str, extents: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+        """Random ids for an input, int64, none of which is padding; the last one is the greatest."""
+        rows = self.graph.vocabularies[name]
+        drawn = torch.randint(rows, tuple(extents), generator=generator)
+        padding = self.padding.get(name, frozenset())
+        if allowed := [n for n in range(rows) if n not in padding] if padding else []:
+            drawn = torch.tensor(allowed)[drawn % len(allowed)]
+        drawn.view(-1)[-1] = allowed[-1] if allowed else rows - 1
+        return drawn
 
     @property
     def lead(self) -> tuple[int, ...]:

@@ -326,6 +326,8 @@ class Importer:
             draft.tables.add(node)
         elif target in MOVED:
             self._move(node)
+        elif lookups.told_from_padding(draft, node):
+            return
         elif target in self.calls:
             lookups.require_lookup(draft, node)
             self.calls[target](draft, node)

@@ -149,7 +149,7 @@ def _with_zeros(draft: Draft, node: Node) -> None:
 
 def _copied(draft: Draft, node: Node) -> None:
     """copy(x, y): y in the shape of x."""
-    draft.keep(node, read(draft, node, node.args[1]).expand(shape(node)))
+    draft.keep(node, read(draft, node, node.args[1]).expand(shape(node)).clone())
 
 
 def _strided(draft: Draft, node: Node) -> None:

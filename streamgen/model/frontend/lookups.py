@@ -1,4 +1,9 @@
-"""Lookups: rows of a table by ids, elements of a tensor by constant indices."""
+"""Lookups: rows of a table by ids, elements of a tensor by constant indices.
+
+A module may tell padding from other ids by comparing them with the padding index of the table in which it
+looks them up (`torch.nn.Embedding(padding_idx=...)`), for example to count positions. The host gives the
+accelerator sequences without padding, so such a comparison is a constant: no id is padding.
+"""
 
 from math import prod
 from typing import Any
@@ -8,7 +13,7 @@ from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.moves import MOVES, RENAMES
-from streamgen.model.frontend.trace import Unsupported, aten, is_ids, shape
+from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids, shape
 from streamgen.model.operations import Embedding
 
 
@@ -60,22 +65,6 @@ def _indexed(draft: Draft, node: Node) -> None:
     draft.keep(node, function(*args, **kwargs))
 
 
-def _written(draft: Draft, node: Node) -> None:
-    """x[indices] = y, or x.copy_(y): places of one tensor take the elements of another."""
-    target, values = node.args[0], node.args[-1] if node.target != aten.index_put_.default else node.args[2]
-    indices = node.args[1:-1] if node.target != aten.index_put_.default else node.args[1:2]
-    if not (draft.knows(target) and draft.knows(values)) or any(map(draft.knows, _nodes(indices))):
-        raise Unsupported(
-            "elements that are computed at run time must take the place of others, at constant places"
-        )
-    contents, taken = (draft.form(node, n, lambda c: c) for n in (target, values))
-    if node.target == aten.copy_.default:
-        return draft.keep(node, taken.broadcast_to(contents.shape).clone())
-    places = torch.fx.node.map_arg(indices, draft.constants.tensors.__getitem__)
-    function = aten.index_put if node.target == aten.index_put_.default else aten.index_copy
-    draft.keep(node, function(contents, *places, taken))
-
-
 def require_lookup(draft: Draft, node: Node) -> None:
     """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
     known = [source for source in node.all_input_nodes if draft.knows(source) and not _is_truth(source)]
@@ -84,6 +73,40 @@ def require_lookup(draft: Draft, node: Node) -> None:
         for source in known
     ):
         raise Unsupported("ids can be looked up in an embedding, and nothing else")
+
+
+def told_from_padding(draft: Draft, node: Node) -> bool:
+    """Make a constant of a comparison of ids with the padding index of their table, and note that the ids of
+    this input must not be padding. False for any other call, and where nothing keeps padding out."""
+    if node.target not in COMPARISONS or draft.sequences.padding is None:
+        return False
+    ids, other = node.args[:2]
+    if isinstance(other, Node):
+        constant = draft.constants.tensors.get(other)
+        other = constant.item() if isinstance(constant, torch.Tensor) and constant.numel() == 1 else None
+    if not isinstance(ids, Node) or type(other) is not int or not is_ids(ids.meta.get("val")):
+        return False
+    origins = _origins(draft, ids)
+    tables = (
+        call
+        for call in node.graph.find_nodes(op="call_function", target=aten.embedding.default)
+        if isinstance(call.args[1], Node) and arguments(call)["padding_idx"] == other >= 0
+    )
+    if len(origins) != 1 or not any(_origins(draft, call.args[1]) == origins for call in tables):
+        return False
+    columns = draft.contents[next(iter(origins))] // draft.elements.stride
+    (name,) = {name for name, _ in draft.elements.parts(columns.reshape(-1))}
+    draft.sequences.padding.setdefault(name, set()).add(other)
+    draft.constants.tensors[node] = torch.full(shape(node), COMPARISONS[node.target])
+    draft.masked = True
+    return True
+
+
+def _origins(draft: Draft, node: Node) -> set[Node]:
+    """The inputs of the module whose elements a call moves; itself for any other call."""
+    if node.op == "call_function" and node.target in MOVES | RENAMES:
+        return {origin for source in node.all_input_nodes for origin in _origins(draft, source)}
+    return {node}
 
 
 def _is_truth(source: Node) -> bool:
@@ -95,15 +118,11 @@ def _is_truth(source: Node) -> bool:
     return source.op == "call_function"
 
 
-def _nodes(arguments: Any) -> list[Node]:
-    nodes: list[Node] = []
-    torch.fx.node.map_arg(arguments, nodes.append)
-    return nodes
-
-
 CALLS = {
     aten.embedding.default: embedding,
     **dict.fromkeys([aten.index.Tensor, aten.index_select.default], _indexed),
-    **dict.fromkeys([aten.index_put_.default, aten.index_copy_.default, aten.copy_.default], _written),
 }
-OF_IDS = frozenset(CALLS)
+WRITES = {aten.index_put_.default, aten.index_copy_.default, aten.copy_.default}  # ids over ids
+OF_IDS = CALLS.keys() | WRITES
+COMPARISONS = {aten.ne.Scalar: True, aten.ne.Tensor: True, aten.eq.Scalar: False, aten.eq.Tensor: False}
+"""The calls that tell ids from padding: their result for ids that are none."""

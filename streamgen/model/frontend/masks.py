@@ -56,8 +56,8 @@ def hides_padding(imported: Imported, module: torch.nn.Module, reading: Reading)
     for name, leaf in zip(imported.arguments.names, reading.leaves, strict=True):
         if isinstance(leaf, torch.Tensor):
             extents = (*imported.lead, leaf.shape[-1])
-            rows = graph.vocabularies.get(name or "")
-            drawn = torch.randint(rows, extents, generator=generator) if rows else None
+            ids = name is not None and name in graph.vocabularies
+            drawn = imported.drawn(name, extents, generator) if ids else None  # type: ignore[arg-type]
             leaf = (torch.randn(extents, generator=generator) if drawn is None else drawn).to(leaf.dtype)
         given.append(leaf)
     try:

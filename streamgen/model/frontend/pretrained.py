@@ -55,6 +55,8 @@ def load_pretrained(folder: Path, context: int | None = None) -> LogicalGraph:
 
     said = read_config(folder)
     model, problems = with_weights(AutoModelForCausalLM, folder, said)
+    if any(problems):
+        problems = [_unknown_class(said), *problems]
     return imported(model, folder, *problems, _untied(model), context=context, seen=whole_heads(said))
 
 
@@ -62,10 +64,10 @@ def with_weights(kind: Any, folder: Path, said: Mapping[str, Any]) -> tuple[Any,
     """A model with the weights of a folder, in float32, and the problems with its config.json and with its
     tensors: missing ones, and those of the wrong shape or type or without a place.
 
-    kind: an Auto class of transformers. said: the fields of the config.json. CheckpointError, with all
-    problems so far, if transformers makes no model.
+    kind: a class of transformers that reads folders. said: the fields of the config.json. CheckpointError,
+    with all problems so far, if transformers makes no model.
     """
-    config, problems = open_config(folder, said)
+    config, problems = open_config(folder, said, kind)
     try:
         with quiet():
             model, info = kind.from_pretrained(
@@ -106,6 +108,26 @@ def _untied(model: Any) -> list[str]:
     return [untied(names[id(head)], names[id(body)])] if tied and head is not body else []
 
 
+def _unknown_class(said: Mapping[str, Any]) -> list[str]:
+    """The problem of a config.json that names no class of transformers, or one that generates no texts."""
+    import transformers
+
+    named = said.get("architectures")
+    names = [str(name) for name in named] if isinstance(named, list) else []
+    known = [getattr(transformers, name, None) for name in names]
+    if names and None not in known:
+        others = [
+            n for n, kind in zip(names, known, strict=True) if not getattr(kind, "can_generate", bool)()
+        ]
+        return [f"architectures names {', '.join(others)}, which generates no texts"] if others else []
+    told = (
+        f"architectures names {', '.join(names)}, which transformers lacks"
+        if names
+        else "architectures names no class"
+    )
+    return [f"{told}; the folder is read as a causal language model"]
+
+
 def not_finite(model: Any) -> list[str]:
     """Parameters with values that are not finite, each with the first such value."""
     problems = []
@@ -116,9 +138,9 @@ def not_finite(model: Any) -> list[str]:
     return problems
 
 
-def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The configuration of transformers for a config.json, and the problems with it. CheckpointError if
-    transformers makes no configuration."""
+def open_config(folder: Path, said: Mapping[str, Any], kind: Any = None) -> tuple[Any, list[str]]:
+    """The configuration of transformers for a config.json, and the problems with it. kind: the class of the
+    model, if it is known. CheckpointError if transformers makes no configuration."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
     problems, vocabulary = [*config_problems(said), *file_problems(folder)], said.get("vocab_size")
@@ -127,7 +149,7 @@ def open_config(folder: Path, said: Mapping[str, Any]) -> tuple[Any, list[str]]:
     try:
         with quiet():
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            config._attn_implementation = attention_of(config)
+            config._attn_implementation = attention_of(config, kind)
     except Exception as error:  # transformers documents no set of exceptions
         raise refusal(folder, problems, [unreadable(error)], vocabulary=vocabulary) from error
     return config, [*problems, *unknown_fields(type(config), said)]
@@ -190,12 +212,13 @@ def whole_heads(said: Mapping[str, Any]) -> Callable[[LogicalGraph], Sequence[st
     return problems
 
 
-def attention_of(config: Any) -> str:
+def attention_of(config: Any, kind: Any = None) -> str:
     """The attention implementation that computes everything that the config asks for: torch's own call,
     unless there are soft-caps, which that call does not know, or the class does not support it."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if not hasattr(kind, "_supports_sdpa"):  # an Auto class
+        kind = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     capped = getattr(config, "attn_logit_softcapping", None)
     return "eager" if capped or not getattr(kind, "_supports_sdpa", True) else "sdpa"
 

@@ -52,6 +52,14 @@ def _indexed(draft: Draft, node: Node, kind: str) -> None:
     _joined(draft, node, given.get("reduce") or kind, x, places, parts, include)
 
 
+def _copied(draft: Draft, node: Node) -> None:
+    """index_copy in place."""
+    given = arguments(node)
+    x = read(draft, node, given["self"])
+    index = _constant(draft, given["index"])
+    draft.keep(node, x.index_copy(given["dim"], index, read(draft, node, given["source"])))
+
+
 def _put(draft: Draft, node: Node) -> None:
     """index_put, and put, which counts elements of all dimensions."""
     given = arguments(node)
@@ -117,6 +125,7 @@ def _of(handle: Callable[[Draft, Node, str], None], kind: str) -> Callable[[Draf
 
 
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
+    aten.index_copy_.default: _copied,
     **dict.fromkeys([aten.scatter_add.default, aten.scatter_add_.default], _of(_scattered, "sum")),
     **dict.fromkeys([aten.scatter_reduce.two, aten.scatter_reduce_.two], _of(_scattered, "sum")),
     **dict.fromkeys([aten.index_add.default, aten.index_add_.default], _of(_indexed, "sum")),

@@ -5,8 +5,8 @@
 
 The attention is over the given tokens or, in a language model, over the positions of a cache. Masks are
 constants of the traced tokens, or tables of their positions. A mask must show each token all tokens, those up
-to itself, or the last few of these. Heads, and key heads that several query heads share, are recognised by
-the contents of the tensors.
+to itself, the last few of these, or a few on both sides of it. Heads, and key heads that several query heads
+share, are recognised by the contents of the tensors.
 """
 
 import math
@@ -193,7 +193,10 @@ def _added(mask: torch.Tensor) -> torch.Tensor:
     """The positions that an added mask leaves visible."""
     seen = mask == 0
     if not (seen | (mask <= MASKED)).all():
-        raise Unsupported(f"its mask adds a number other than 0 that is above {MASKED:.0f}")
+        raise Unsupported(
+            f"its mask adds a number other than 0 that is above {MASKED:.0f}; biases of scores, such as "
+            "those of relative positions, cannot be compiled"
+        )
     return seen
 
 
@@ -218,8 +221,12 @@ def _mask(seen: torch.Tensor | None, before: int) -> tuple[bool, int | None]:
         return True, None
     if torch.equal(seen, (behind >= 0) & (behind < window)):
         return True, window
+    window = int(seen[0].sum())
+    if not before and torch.equal(seen, behind.abs() < window):
+        return False, window
     raise Unsupported(
         "its mask must be causal: each token sees all tokens up to itself, or the last few of them"
+        + ("" if before else "; without a cache, it may also see as many behind itself as before")
     )
 
 

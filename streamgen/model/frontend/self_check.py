@@ -254,8 +254,7 @@ class _Both:
             if isinstance(leaf, torch.Tensor):
                 shape = [*(extents.get(d, n) for d, n in enumerate(leaf.shape[:-1])), leaf.shape[-1]]
                 if name is not None and name in self.rows:
-                    leaf = torch.randint(self.rows[name], shape, generator=generator).to(leaf.dtype)
-                    leaf.view(-1)[-1] = self.rows[name] - 1
+                    leaf = self.found.drawn(name, shape, generator).to(leaf.dtype)
                 else:
                     leaf = torch.randn(shape, generator=generator).to(leaf.dtype)
             taken.append(_as_float(leaf))

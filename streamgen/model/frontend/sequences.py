@@ -32,13 +32,15 @@ class Sequences:
     """The values of a draft that reduce the tokens of a sequence or tell their places apart.
 
     ids: names of the inputs that are ids. places: name of the input with the place of each token; None if
-    there is none.
+    there is none. padding: by name of an input, the ids that the module takes for padding and that must not
+    be given; None if nothing would keep them out.
     """
 
     def __init__(self, draft: Values) -> None:
         self.draft = draft
         self.ids: set[str] = set()
         self.places: str | None = None
+        self.padding: dict[str, set[int]] | None = None
         self._made: dict[tuple[str, str], str] = {}  # by reduction and value
         self._sums: dict[str, str] = {}  # by name of a sum over tokens: the value that it sums
 

@@ -24,9 +24,9 @@ def shapes_of(
     config.json, with or without safetensors, a config.json, or a torch module, also on the meta device.
 
     A module of transformers on the meta device is built again from its config. Arguments and errors are those
-    of `load_decoder` and `import_any`. Also raises CheckpointError for a config.json that is not of a
-    language model, ValueError for buffers on the meta device, and MissingToolError if torch or transformers
-    is needed and not installed.
+    of `load_decoder`, `import_pretrained` and `import_any`. Also raises CheckpointError for a config.json of
+    which transformers makes no model, ValueError for buffers on the meta device, and MissingToolError if
+    torch or transformers is needed and not installed.
     """
     if not isinstance(model, (str, Path)):
         from streamgen.model.frontend.traced_shapes import shapes_of_module  # torch takes seconds to load
@@ -34,14 +34,17 @@ def shapes_of(
         return shapes_of_module(model, example_inputs, longest, context)
     path = Path(model)
     if path.suffix == ".json" or (path.is_dir() and not any(path.glob("*.safetensors"))):
-        return _config_graph(path, context)
+        return _config_graph(path, longest, context)
     from streamgen.model.frontend.checkpoint import load_decoder
+    from streamgen.model.frontend.pretrained_modules import import_pretrained
 
+    if path.is_dir() and (read := import_pretrained(path, example_inputs, longest, context)) is not None:
+        return read[0]
     return load_decoder(path, context)
 
 
-def _config_graph(path: Path, context: int | None) -> LogicalGraph:
-    """The decoder that a config.json, or the config.json in a folder, describes."""
+def _config_graph(path: Path, longest: int, context: int | None) -> LogicalGraph:
+    """The model that a config.json, or the config.json in a folder, describes."""
     folder = path if path.is_dir() else path.parent
     if path.is_file() and path.name != "config.json":
         raise CheckpointError(f"{path} is not a GGUF file; a configuration must be named config.json")
@@ -51,4 +54,4 @@ def _config_graph(path: Path, context: int | None) -> LogicalGraph:
         return plain
     from streamgen.model.frontend.traced_shapes import shapes_of_config
 
-    return shapes_of_config(folder, context)
+    return shapes_of_config(folder, longest, context)

@@ -143,6 +143,9 @@ class Constants:
             source, index = node.args
             self.tensors[node] = self.tensors[source][index]
             return
+        if target in (aten.dropout.default, aten.feature_dropout.default) and not node.args[2]:
+            self.tensors[node] = self.tensors[node.args[0]]
+            return
         if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
             raise Unsupported()
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._read)

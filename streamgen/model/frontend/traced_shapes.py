@@ -23,10 +23,12 @@ from streamgen.model.frontend.config_fields import unknown_fields
 from streamgen.model.frontend.decoder import import_decoder, traced_context
 from streamgen.model.frontend.plain_config import STAND_IN
 from streamgen.model.frontend.pretrained import attention_of
+from streamgen.model.frontend.pretrained_modules import class_of
 from streamgen.model.frontend.problems import refuse
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import first_line
 from streamgen.model.frontend.safetensors_file import read_config
+from streamgen.model.frontend.transformers_modules import IDS, generates, is_of_transformers
 from streamgen.model.graph.logical import LogicalGraph, Repeat
 
 
@@ -36,9 +38,12 @@ def shapes_of_module(
     """The graph of a module, also on the meta device. Arguments and errors are those of `import_any`."""
     if isinstance(model, torch.nn.Module) and _is_without_values(model):
         config = getattr(model, "config", None)
-        if hasattr(config, "get_text_config"):
+        if is_of_transformers(model) and not generates(model):
+            model = _model(config, type(model))
+        elif hasattr(config, "get_text_config"):
             return _graph(_model(config), context, type(model).__name__)
-        model = _with_stand_ins(copy.deepcopy(model))
+        else:
+            model = _with_stand_ins(copy.deepcopy(model))
     return import_any(model, example_inputs, longest, context)[0]
 
 
@@ -70,8 +75,9 @@ def _with_stand_ins(module: torch.nn.Module) -> torch.nn.Module:
     return module.eval()
 
 
-def shapes_of_config(folder: Path, context: int | None = None) -> LogicalGraph:
-    """The decoder that the config.json of a folder describes.
+def shapes_of_config(folder: Path, longest: int = 1, context: int | None = None) -> LogicalGraph:
+    """The model that the config.json of a folder describes: of the class that it names if that generates no
+    texts, else a decoder.
 
     Raises CheckpointError if transformers does not know the config, if a field is unknown, or if it is not a
     causal language model; MissingToolError says how to install transformers.
@@ -83,8 +89,12 @@ def shapes_of_config(folder: Path, context: int | None = None) -> LogicalGraph:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # transformers documents no set of exceptions
         raise CheckpointError(f"{folder}/config.json: transformers cannot read it: {error}") from error
-    model = _model(config)
+    kind = class_of(folder)
+    kind = kind if kind is not None and kind.main_input_name == IDS else None  # others need an example
+    model = _model(config, kind)
     refuse(folder, unknown_fields(type(config), read_config(folder)))
+    if kind is not None:
+        return import_any(model, None, longest, context)[0]
     return _graph(model, context, folder.resolve().name)
 
 
@@ -155,19 +165,22 @@ def _period(forms: list[Any]) -> int:
     )
 
 
-def _model(config: Any) -> torch.nn.Module:
-    """The model without weights."""
+def _model(config: Any, kind: Any = None) -> torch.nn.Module:
+    """The model without weights. kind: its class, if it is no language model."""
     from accelerate import init_empty_weights  # type: ignore[import-untyped]
     from transformers import AutoModelForCausalLM
 
     config = copy.deepcopy(config)
     try:
         with quiet(), init_empty_weights(include_buffers=False):
-            config._attn_implementation = attention_of(config)
+            config._attn_implementation = attention_of(config, kind)
+            if kind is not None:
+                return _with_stand_ins(kind(config))
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     except Exception as error:  # transformers documents no set of exceptions
+        wanted = "causal language model" if kind is None else kind.__name__
         raise CheckpointError(
-            f"config.json: transformers makes no causal language model of {config.model_type!r}\n  it says: "
+            f"config.json: transformers makes no {wanted} of {config.model_type!r}\n  it says: "
             f"{first_line(error)}"
         ) from error
     return _with_stand_ins(model)

@@ -4,7 +4,8 @@
     s = cap · tanh(s / cap), if there is a cap
     y[t, h] = softmax over the positions p that t sees of s[t, h] @ v[p, g]
 
-If causal, position t sees p <= t, and of these the last `window`. Keys and values have one row for each
+If causal, position t sees p <= t, and of these the last `window`. If not causal, a window shows the
+positions |t - p| < `window`. Keys and values have one row for each
 position of the text (from a `Cache`) or, without a cache, one row for each token of the pass. The exact
 result is defined in `exact_attention`.
 """
@@ -23,15 +24,15 @@ from streamgen.kernels.memory import KvLoadParams
 from streamgen.model.graph.logical import AttentionHeads, Exact, Operator, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.cache import quantise_heads_of
-from streamgen.model.operations.exact_attention import HeadCodes, attend, quantise_heads
+from streamgen.model.operations.exact_attention import HeadCodes, attend, quantise_heads, window_bounds
 from streamgen.model.operations.site import Codes, Kept, Site, Stream, head_lanes
 from streamgen.numbers.quantisation import Numbers
 
 
 @dataclass(frozen=True)
 class Attention(Operator):
-    """scale: the factor of a product of q and k. window: the number of positions that a query sees; None
-    means all.
+    """scale: the factor of a product of q and k. window: the number of positions that a query sees, itself
+    included: before it and, if the attention is not causal, as many behind it; None means all.
 
     p_bits: bits of the integers of the softmax; set by `quantised`.
     """
@@ -53,8 +54,8 @@ class Attention(Operator):
                 raise GraphError(f"{name} of an attention is {getattr(self, name)}; at least 1 is needed")
         if self.heads % self.kv_heads:
             raise GraphError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
-        if self.window is not None and (self.window < 1 or not self.causal):
-            raise GraphError(f"a window of {self.window} positions needs causal attention, and at least 1")
+        if self.window is not None and self.window < 1:
+            raise GraphError(f"the window of an attention is {self.window} positions; at least 1 is needed")
         if self.soft_cap is not None and not 0 < self.soft_cap < np.inf:
             raise GraphError(f"the soft-cap of an attention is {self.soft_cap}; it must be above 0")
         if not np.isfinite(self.scale):
@@ -85,6 +86,11 @@ class Attention(Operator):
                 )
         if k.rows != v.rows or q.rows != "tokens" or k.rows not in ("tokens", "positions"):
             raise GraphError(f"attention takes tokens and positions; it is given {q}, {k} and {v}")
+        if self.window is not None and not self.causal and k.rows == "positions":
+            raise GraphError(
+                f"a window of {self.window} positions on both sides reads later tokens, which no cache "
+                "holds; causal attention is needed over a cache"
+            )
         return (q,)
 
     def quantised(self, numbers: Numbers, path: str) -> "Attention":
@@ -106,7 +112,7 @@ class Attention(Operator):
         """Whether each token sees each position: bool [tokens, positions]."""
         behind = tokens[:, None] - places
         seen = behind >= 0 if self.causal else np.ones_like(behind, bool)
-        return seen if self.window is None else seen & (behind < self.window)
+        return seen if self.window is None else seen & (np.abs(behind) < self.window)
 
     def exact(self) -> Exact:
         def compute(run: Run, x: np.ndarray, keys: Any, values: Any) -> np.ndarray:
@@ -168,11 +174,10 @@ class Attention(Operator):
             i_k_scale=keys.scale,
         )["o"]
         rows = {"rows": site.tokens * self.heads, "length": where["length"]}
+        window = 0 if self.window is None or (self.causal and self.window >= most) else self.window
         mask = {
             **rows,
-            "causal": self.causal,
-            "position": position,
-            "window": 0 if self.window is None or self.window >= most else self.window,
+            **window_bounds(position, window, causal=self.causal),
             "rows_per_position": self.group,
             "rows_per_head": site.tokens * self.group,
         }
@@ -185,7 +190,11 @@ class Attention(Operator):
             )
             bounds = {"itensor": scores.itensor, "constant": self.soft_cap, **rows}
             scores = site.kernel("soft_cap", cap, bounds, i=scores)["o"]
-        params = AttentionSoftmaxParams(lanes=lanes, max_length=most, p_bits=self.p_bits)
+        longest = most
+        if mask["window"] and not self.causal:  # numbers of the softmax have the bits of its longest row
+            last = mask["position"] + site.tokens - 1
+            longest = max(most, mask["window"], 1 << (last.bit_length() - 1))
+        params = AttentionSoftmaxParams(lanes=lanes, max_length=longest, p_bits=self.p_bits)
         shares = site.kernel("softmax", params, mask, i=scores)
         sums = AttentionValuesParams(**built, p_bits=self.p_bits, width=head_lanes(site, self.head_dim))
         ports = site.kernel(

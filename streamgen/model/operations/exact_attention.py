@@ -93,7 +93,8 @@ def attend(
     """Attention of heads of tokens from `position` on over those of all positions: f24 values float32 [T,
     heads · d].
 
-    window: the number of positions that a token sees; 0 means all.
+    window: the number of positions that a token sees, on both sides of it if the attention is not causal; 0
+    means all.
     """
     heads, T, d = queries.codes.shape
     reals = keys.reals()
@@ -112,9 +113,7 @@ def attend(
         bounds = {
             "rows": (tokens.stop - first) * sharing,
             "length": seen,
-            "causal": causal,
-            "position": position + first,
-            "window": window,
+            **window_bounds(position + first, window, causal=causal),
             "rows_per_position": sharing,
         }
         for head in range(len(reals)):
@@ -129,6 +128,17 @@ def attend(
             o = DIVIDE.golden(SCALER.golden(sums, np.array(1.0), greatest[head]), total)
             result[tokens, head] = np.where(total == 0, 0.0, o).reshape(-1, sharing, d)
     return result.reshape(T, heads * d)
+
+
+def window_bounds(position: int, window: int, *, causal: bool) -> dict[str, int]:
+    """Bounds of a softmax for tokens from `position` on that see a window of positions; 0 means all.
+
+    A window on both sides is a causal one of 2 * window - 1 positions that ends window - 1 positions later:
+    t - window < p < t + window.
+    """
+    if causal or not window:
+        return {"causal": causal, "position": position, "window": window}
+    return {"causal": True, "position": position + window - 1, "window": 2 * window - 1}
 
 
 def _sums(shares: ndarray, values: ndarray, p_bits: int) -> ndarray:

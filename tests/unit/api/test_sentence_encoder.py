@@ -37,6 +37,14 @@ def test_rows_are_near_float32(pooling: str, tmp_path: Path) -> None:
     assert quality(rows, floats_of(folder, TEXTS, 12)).cosine.min() > 0.995
 
 
+@pytest.mark.slow
+def test_positions_that_are_counted_over_ids(tmp_path: Path) -> None:
+    """RoBERTa counts positions over all ids but padding, which no text has."""
+    folder = write_encoder(tmp_path, family="Roberta", pad_token_id=0)
+    rows = golden_encoder(folder, CONFIG).embed(TEXTS)
+    assert quality(rows, floats_of(folder, TEXTS, 12)).cosine.min() > 0.995
+
+
 def test_a_text_is_computed_by_itself(folder: Path) -> None:
     """Its row does not depend on the others, and the padding of tokenizer.json is not used."""
     encoder = golden_encoder(folder, CONFIG)

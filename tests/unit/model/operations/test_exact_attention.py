@@ -111,7 +111,7 @@ def test_blocks_of_tokens_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     rng = np.random.default_rng(5)
     x = random_heads(rng, 3, 20, 4, 2)
     q, k, v = (quantise_heads(rows, 3) for rows in (x, x, x[::-1]))
-    for choice in ({}, {"window": 5}, {"causal": False}, {"soft_cap": 2.0}):
+    for choice in ({}, {"window": 5}, {"causal": False}, {"causal": False, "window": 4}, {"soft_cap": 2.0}):
         given = {"position": 0, "scale": 0.5, "softmax": SOFTMAX, **choice}
         whole = attend(q, k, v, **given)
         with monkeypatch.context() as patch:

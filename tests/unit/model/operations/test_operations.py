@@ -183,6 +183,7 @@ ATTENTIONS: list[dict[str, Any]] = [
     {},
     {"window": 3},
     {"causal": False},
+    {"causal": False, "window": 3},
     {"soft_cap": 1.5},
     {"soft_cap": 0.5, "window": 2},
 ]
@@ -201,7 +202,7 @@ def test_attention(choice: dict[str, Any]) -> None:
     k, v = k.repeat_interleave(2, dim=0), v.repeat_interleave(2, dim=0)
     behind = torch.arange(T)[:, None] - torch.arange(T)
     seen = torch.ones(T, T, dtype=torch.bool) if not choice.get("causal", True) else behind >= 0
-    seen &= behind < choice.get("window", T)
+    seen &= behind.abs() < choice.get("window", T)
     if (cap := choice.get("soft_cap")) is None:
         y = functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=0.3)
     else:
@@ -368,6 +369,12 @@ X = Shape(3)
             "v has 6 features; 1 heads of 3 need 3",
         ),
         (
+            Attention(1, 1, 3, 1.0, causal=False, window=4),
+            (X, Shape(3, "positions"), Shape(3, "positions")),
+            "a window of 4 positions on both sides reads later tokens, which no cache holds; causal "
+            "attention is needed over a cache",
+        ),
+        (
             Attention(1, 1, 3, 1.0),
             (X, Shape(3, "positions"), X),
             "attention takes tokens and positions; it is given tokens x 3, positions x 3 and tokens x 3",
@@ -441,11 +448,7 @@ GRID = GroupGrid(np.zeros((4, 4), np.uint8), *[np.zeros((4, 1), np.float32)] * 2
         (lambda: Attention(4, 3, 8, 1.0), "4 query heads cannot share 3 key heads evenly"),
         (
             lambda: Attention(1, 1, 8, 1.0, window=0),
-            "a window of 0 positions needs causal attention, and at least 1",
-        ),
-        (
-            lambda: Attention(1, 1, 8, 1.0, causal=False, window=3),
-            "a window of 3 positions needs causal attention, and at least 1",
+            "the window of an attention is 0 positions; at least 1 is needed",
         ),
         (
             lambda: Attention(1, 1, 8, 1.0, soft_cap=0.0),
