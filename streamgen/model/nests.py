@@ -44,6 +44,8 @@ class Interface:
     takes ids, those that the module takes for padding; they must not be given, except where masks hide them.
     All other arguments are inputs of the same name. types: by name of a result that holds truth values or
     integers, the type of its numbers.
+    unused: by name of an argument that is no input, since no result depends on it, the extent of its last
+    dimension.
     """
 
     arguments: tuple[Any, ...]
@@ -58,6 +60,7 @@ class Interface:
     masks: Mapping[str, bool] = field(default_factory=dict)
     padding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
+    unused: Mapping[str, int] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
@@ -92,6 +95,8 @@ class Interface:
         inputs: dict[str, np.ndarray] = {}
         for name, array in arrays.items():
             rows = array.reshape(_without(array.shape, ones))
+            if name in self.unused:
+                continue
             inputs |= self._columns(name, rows) if name in self.ids else {name: rows}
         lead = rows.shape[:-1]
         for name, places in self.places.items():
@@ -199,7 +204,9 @@ class Interface:
                     axis=-1,
                 )
                 if name in self.ids
-                else inputs[name],
+                else inputs[name]
+                if name in inputs
+                else np.zeros((len(next(iter(inputs.values()))), self.unused[name]), np.float32),
             )
             for name in self.names
         ]
@@ -240,7 +247,7 @@ class Interface:
 
     def renamed(self, names: Mapping[str, str]) -> "Interface":
         """The interface of a design with other names of inputs and outputs."""
-        names = {**{name: name for name in (*self.ids, *self.masks)}, **names}
+        names = {**{name: name for name in (*self.ids, *self.masks, *self.unused)}, **names}
         return replace(
             self,
             arguments=_filled(self.arguments, names),
@@ -266,7 +273,7 @@ class Interface:
         nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
         few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
         few |= {"places": self.places, "masks": self.masks}
-        few |= {"padding": self.padding, "types": self.types}
+        few |= {"padding": self.padding, "types": self.types, "unused": self.unused}
         given = {name: dict(value) for name, value in few.items() if value}
         shapes: dict[str, Any] = {"whole": True} if self.whole else {}
         shapes |= {} if self.ranks is None else {"ranks": self.ranks}
@@ -278,6 +285,7 @@ class Interface:
         value = parsed(text)
         if isinstance(value, dict):
             more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}, "padding": {}, "types": {}}
+            more["unused"] = {}
             value = {"trailing": {}, "ids": {}, "whole": False, **more, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
@@ -293,6 +301,7 @@ class Interface:
             masks=stored.masks,
             padding=stored.padding,
             types=stored.types,
+            unused=stored.unused,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -303,6 +312,8 @@ class Interface:
         if not set(stored.types) <= set(stored.leading) or not set(stored.types.values()) <= set(TYPES):
             raise ValueError(f"interface.types: expected names of results, each with {alternatives(TYPES)}")
         inputs = set(_names(interface.arguments))
+        if not set(stored.unused) <= inputs or any(extent < 1 for extent in stored.unused.values()):
+            raise ValueError("interface.unused: expected names of arguments, each with an extent")
         if not set(stored.ids) <= inputs or not all(map(len, stored.ids.values())):
             raise ValueError("interface.ids: expected names of inputs, each with columns")
         if not set(stored.padding) <= {column for columns in stored.ids.values() for column in columns}:
@@ -328,7 +339,8 @@ class Interface:
         for what, nest, names in (("arguments", self.arguments, inputs), ("results", self.results, outputs)):
             nested, twice = list(_names(nest)), what == "results"  # a tensor may be returned twice
             if not twice:
-                nested = [name for name in nested if name not in self.masks] + list(self.places)
+                nested = [name for name in nested if name not in self.masks and name not in self.unused]
+                nested += self.places
                 nested = [column for name in nested for column in self.ids.get(name, (name,))]
             if set(nested) != set(names) or (not twice and len(nested) != len(set(names))):
                 raise ValueError(
@@ -353,6 +365,7 @@ class _Stored:
     masks: Mapping[str, bool]
     padding: Mapping[str, tuple[int, ...]]
     types: Mapping[str, str]
+    unused: Mapping[str, int]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

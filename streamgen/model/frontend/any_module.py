@@ -171,6 +171,7 @@ def interface_of(imported: Imported) -> Interface:
         masks=imported.masks,
         padding={name: tuple(sorted(ids)) for name, ids in imported.padding.items()},
         types=imported.types,
+        unused=imported.unused,
     )
 
 

@@ -407,8 +407,9 @@ class _Counts:
         draft = Draft(constants, rows, wrapper=self.wrapper, run=run, masked=masked)
         padding: dict[str, set[int]] = {}
         draft.sequences.padding = padding
-        graph, results = Importer(program, draft).run()
-        names = iter([value.name for value in graph.inputs])
+        importer = Importer(program, draft)
+        graph, results = importer.run()
+        names = iter([value.name for value in importer.inputs])
         arguments = [next(names) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
         nodes = program.graph.find_nodes(op="output")[0].args[0]
         spec = program.call_spec.out_spec
@@ -420,6 +421,7 @@ class _Counts:
             {},
             padding={name: frozenset(numbers) for name, numbers in padding.items()},
             types=_types(results, nodes),
+            unused={v.name: v.features for v in importer.inputs if v not in graph.inputs},
         )
 
 

@@ -55,6 +55,7 @@ class Imported:
     tokens; the graph computes sequences without padding. padding: by name of an input of the graph, the ids
     that the module takes for padding; the graph is right for all others. types: by name of a result that
     torch gives as truth values or as integers, the type that torch gives.
+    unused: by name of an argument of floats that no result depends on, the extent of its last dimension.
     """
 
     graph: LogicalGraph
@@ -67,6 +68,7 @@ class Imported:
     masks: Mapping[str, bool] = field(default_factory=dict)
     padding: Mapping[str, frozenset[int]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
+    unused: Mapping[str, int] = field(default_factory=dict)
 
     def drawn(self, name: str, extents: Sequence[int], generator: torch.Generator) -> torch.Tensor:
         """Random ids for an input, int64, none of which is padding; the last one is the greatest."""

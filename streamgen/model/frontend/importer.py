@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from streamgen.base.errors import GraphError, UnsupportedOperationError
+from streamgen.base.errors import UnsupportedOperationError
 from streamgen.gateware.functions import TITLES
 from streamgen.model.frontend import (
     activations,
@@ -131,7 +131,8 @@ class Importer:
         if not outputs:
             raise UnsupportedOperationError("the module returns no tensor; one or more are needed")
         operations = fused(self.draft.operations, outputs)
-        inputs = tuple(self.inputs)
+        read = {name for operation in operations for name in operation.inputs} | set(outputs)
+        inputs = tuple(value for value in self.inputs if value.name in read or value.kind == "ids")
         places = self.draft.sequences.places
         if places is not None and any(places in operation.inputs for operation in operations):
             inputs = (*inputs, Input(places, 1, "ids"))
@@ -175,9 +176,9 @@ class Importer:
             if result is None or result in self.failed:
                 results.append(None)
                 continue
-            if not self.draft.knows(result):
-                raise GraphError(f"output {position} of the module does not depend on its inputs")
             try:
+                if not self.draft.knows(result):
+                    self._constant(position, result)
                 self._compute_halves([result])
                 if is_ids(value := result.meta["val"]) and value.dtype != torch.bool:
                     self._require_counted(result, value.dtype)
@@ -191,6 +192,13 @@ class Importer:
                 name = self.draft.add(node, f"{name}_returned", Scalar("scale", 1.0), name)
             results.append(name)
         return results
+
+    def _constant(self, position: int, result: Node) -> None:
+        """Make a constant that the module returns a row of numbers."""
+        constant = self.draft.constants.tensors.get(result)
+        if self.draft.elements.stride != 1 or not isinstance(constant, torch.Tensor):
+            raise Unsupported(f"output {position} of the module does not depend on its inputs")
+        self.draft.contents[result] = index_moves.numbers(self.draft, result, constant)
 
     def _require_counted(self, result: Node, dtype: torch.dtype) -> None:
         if dtype not in WIDE or not self.draft.are_counted(self.draft.contents.get(result)):

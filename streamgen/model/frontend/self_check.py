@@ -278,6 +278,7 @@ class _Both:
             if name in self.rows
             else tensor.double().numpy().reshape(sequences, tokens, -1)
             for name, tensor in given.items()
+            if name not in self.found.unused
         }
         for value in graph.inputs:
             if value.name not in given:  # the places of tokens

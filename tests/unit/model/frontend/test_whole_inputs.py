@@ -97,3 +97,33 @@ def test_refused(function: Callable[..., Any], reason: str) -> None:
     with pytest.raises(UnsupportedOperationError) as caught:
         import_any(Plain(function), (torch.randn(3, 4),))
     assert reason in str(caught.value)
+
+
+UNUSED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], list[str]]] = {
+    "the last": (lambda a, b: a * 2, ((3, 4), (3, 5)), ["inputs_1"]),
+    "all but one": (lambda a, b, c: b + 1, ((2, 3), (2, 3), (2, 3)), ["inputs_0", "inputs_2"]),
+    "read for its shape": (lambda a, b: a.expand_as(b), ((1, 4), (3, 4)), ["inputs_1"]),
+    "beside a constant": (lambda a, b: (a + 1, torch.full((2, 2), 0.5)), ((3, 4), (5,)), ["inputs_1"]),
+    "none, of a constant": (torch.ones_like, ((3, 4),), []),
+    "the second, of constants": (lambda a, b: (a.new_zeros(3), b.new_ones(2)), ((3, 4), (2,)), ["inputs_1"]),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_arguments_that_no_result_depends_on(name: str) -> None:
+    """They are arguments of a run and no inputs of the design."""
+    call, shapes, unused = UNUSED[name]
+    inputs = tuple(torch.randn(shape) for shape in shapes)
+    module = Plain(call).eval()
+    graph, interface = import_any(module, inputs)
+    assert interface is not None and sorted(interface.unused) == unused
+    assert {value.name for value in graph.inputs}.isdisjoint(unused)
+    interface.require_names([value.name for value in graph.inputs], graph.outputs)
+    results, wanted = pytree.tree_leaves(computed(module, inputs)), pytree.tree_leaves(module(*inputs))
+    for found, tensor in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(found, tensor.numpy(), rtol=1e-6)
+    given = interface.given(
+        {value.name: np.zeros((1 if interface.whole else 3, value.features)) for value in graph.inputs}
+    )
+    assert len(given) == len(shapes)
+    assert interface.taken(given).keys() == {value.name for value in graph.inputs}
