@@ -154,7 +154,9 @@ def _distances_of_pairs(x: Tensor, p: float = 2.0) -> Tensor:
 
 
 def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    product = torch.einsum("...i,oij,...j->...o", x, weight, y)
+    features, _, others = weight.shape
+    rows = torch.nn.functional.linear(x, weight.transpose(1, 2).reshape(features * others, -1))
+    product = (rows.unflatten(-1, (features, others)) * y.unsqueeze(-2)).sum(-1)
     return product if bias is None else product + bias
 
 

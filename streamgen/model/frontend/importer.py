@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from streamgen.base.errors import UnsupportedOperationError
+from streamgen.base.errors import GraphError, UnsupportedOperationError
 from streamgen.gateware.functions import TITLES
 from streamgen.model.frontend import (
     activations,
@@ -176,6 +176,8 @@ class Importer:
             if result is None or result in self.failed:
                 results.append(None)
                 continue
+            if not isinstance(result, Node):
+                raise GraphError(f"output {position} of the module is {result!r} and no tensor")
             try:
                 if not self.draft.knows(result):
                     self._constant(position, result)

@@ -54,4 +54,4 @@ def _config_graph(path: Path, longest: int, context: int | None) -> LogicalGraph
         return plain
     from streamgen.model.frontend.traced_shapes import shapes_of_config
 
-    return shapes_of_config(folder, longest, context)
+    return shapes_of_config(folder, context, longest)

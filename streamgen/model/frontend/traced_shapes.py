@@ -75,7 +75,7 @@ def _with_stand_ins(module: torch.nn.Module) -> torch.nn.Module:
     return module.eval()
 
 
-def shapes_of_config(folder: Path, longest: int = 1, context: int | None = None) -> LogicalGraph:
+def shapes_of_config(folder: Path, context: int | None = None, longest: int = 1) -> LogicalGraph:
     """The model that the config.json of a folder describes: of the class that it names if that generates no
     texts, else a decoder.
 
