@@ -204,9 +204,9 @@ class Interface:
                     axis=-1,
                 )
                 if name in self.ids
-                else inputs[name]
-                if name in inputs
-                else np.zeros((len(next(iter(inputs.values()))), self.unused[name]), np.float32),
+                else np.zeros((len(next(iter(inputs.values()))), self.unused[name]), np.float32)
+                if name in self.unused
+                else inputs[name],
             )
             for name in self.names
         ]
@@ -235,7 +235,8 @@ class Interface:
             lead = array.shape[: max(array.ndim - len(extents), 0)]
             if self.whole and array.shape != extents:
                 raise ValueError(
-                    f"input {name!r} has shape {array.shape}; the module was compiled for {extents} alone"
+                    f"input {name!r} has shape {array.shape}; the module was compiled for {extents} alone. "
+                    "Compile it again with an example of the other shape"
                 )
             if not self.whole and name in self.trailing and (not lead or array.shape[len(lead) :] != extents):
                 raise ValueError(
@@ -284,9 +285,8 @@ class Interface:
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            more: dict[str, Any] = {"ranks": None, "places": {}, "masks": {}, "padding": {}, "types": {}}
-            more["unused"] = {}
-            value = {"trailing": {}, "ids": {}, "whole": False, **more, **value}
+            few = ("trailing", "ids", "places", "masks", "padding", "types", "unused")
+            value = {"whole": False, "ranks": None, **{name: {} for name in few}, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
             arguments=_untagged(stored.arguments, "interface.arguments"),

@@ -79,8 +79,8 @@ def test_other_families(family: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("family", WHOLE)
 def test_whole_models(family: str) -> None:
-    """The sizes of each configuration. 8-bit weights and activations are within 6 % of float32: ALBERT's are
-    at 5.4 %, because its layers share their weights and so the rounding of them, all others within 3.1 %."""
+    """The sizes of each configuration, with 8-bit weights and activations. The layers of ALBERT share their
+    weights and so the rounding of them, which does not average out."""
     model = made(*WHOLE[family])
     with checking(False):  # which small models are for
         graph, interface = import_any(model, None, TOKENS)
@@ -92,7 +92,7 @@ def test_whole_models(family: str) -> None:
     with torch.no_grad():
         wanted = model(ids)
     for name, rows in found.items():
-        require_near(rows, wanted[name], 0.06)
+        require_near(rows, wanted[name], 0.06 if family == "Albert" else 0.04)
 
 
 def require_near(found: np.ndarray, wanted: torch.Tensor, bound: float) -> None:

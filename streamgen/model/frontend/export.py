@@ -45,8 +45,8 @@ def import_module(module: torch.nn.Module, example_inputs: Any) -> LogicalGraph:
 
     Raises TypeError or ValueError if the module does not run on the inputs or a weight is not finite. Raises
     UnsupportedOperationError with every operation that cannot be compiled, or if the results depend on the
-    number of tokens in another way. Raises GraphError if an output is not computed or an input is not used,
-    and ImportMismatchError if the graph does not compute what the module computes.
+    number of tokens in another way. Raises GraphError if a result is no tensor, and ImportMismatchError if
+    the graph does not compute what the module computes. An argument that no result depends on is no input.
     """
     return import_structured(module, example_inputs).graph
 

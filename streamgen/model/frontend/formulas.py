@@ -31,14 +31,16 @@ def _places(x: Tensor, dim: int) -> Tensor:
 
 
 def _place_of_greatest(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The first place: the greatest number of places behind it, among those of the greatest elements."""
+    """The first place: the greatest number of places behind it, among those of the greatest elements. NaN is
+    greater than all numbers."""
     if dim is None:
         place = _place_of_greatest(x.reshape(-1), 0)
         return place.reshape([1] * x.ndim) if keepdim else place
     count = x.shape[dim] if x.ndim else 1
     behind = count - _places(x, dim)
-    found = torch.where(x == x.amax(dim, True), behind, 0.0)
-    return count - found.amax(dim, keepdim)
+    here = torch.logical_or(x == x.amax(dim, True), x != x)
+    of_greatest = torch.where(here, behind, 0.0)
+    return count - of_greatest.amax(dim, keepdim)
 
 
 def _place_of_least(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -66,7 +68,8 @@ def _count(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
 
 
 def _sorted(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """Elements by their rank, the number of elements before them; equal elements stay in order."""
+    """Elements by their rank, the number of elements before them; equal elements stay in order. NaN is
+    greater than all numbers."""
     if not x.ndim:
         return x.clone(), x * 0.0
     lines = x.movedim(dim, -1)
@@ -75,8 +78,10 @@ def _sorted(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor,
         raise Unsupported(f"it sorts lines of {count} elements; at most {MOST_SORTED} can be compiled")
     mine, other = lines.unsqueeze(-1), lines.unsqueeze(-2)
     earlier = torch.ones(count, count).tril(-1)
-    first = torch.where(other > mine if descending else other < mine, 1.0, 0.0)
-    ranks = (first + torch.where(other == mine, earlier, 0.0)).sum(-1)
+    low, high = (mine, other) if descending else (other, mine)
+    apart = torch.logical_or(low < high, torch.logical_and(low == low, high != high))
+    alike = torch.logical_or(other == mine, torch.logical_and(other != other, mine != mine))
+    ranks = (torch.where(apart, 1.0, 0.0) + torch.where(alike, earlier, 0.0)).sum(-1)
     here = torch.where(ranks.unsqueeze(-2) == torch.arange(count, dtype=torch.float32)[:, None], 1.0, 0.0)
     values = torch.where(here != 0, other, 0.0).sum(-1)
     places = (here * torch.arange(count, dtype=torch.float32)).sum(-1)
@@ -111,11 +116,14 @@ def _at_rank(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[T
 
 
 def _median(x: Tensor) -> Tensor:
-    return _at_rank(x.reshape(-1), (x.numel() + 1) // 2)[0]
+    return _median_of(x.reshape(-1), 0)[0]
 
 
 def _median_of(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return _at_rank(x, ((x.shape[dim] if x.ndim else 1) + 1) // 2, dim, keepdim)
+    """The first NaN, if there is one, and its place."""
+    value, place = _at_rank(x, ((x.shape[dim] if x.ndim else 1) + 1) // 2, dim, keepdim)
+    none = torch.where(x != x, x, 0.0).sum(dim, keepdim)
+    return value + none, torch.where(none != none, _place_of_greatest(x, dim, keepdim), place)
 
 
 def _running(both: Callable[[Tensor, Tensor], Tensor], x: Tensor, dim: int) -> Tensor:
@@ -181,8 +189,8 @@ def _quantile(
         "midpoint": 0.5,
         "nearest": float(round(place) > below),
     }[interpolation]
-    found = near + (far - near) * share
-    return found.unsqueeze(dim) if keepdim and lines.ndim else found
+    quantile = near + (far - near) * share
+    return quantile.unsqueeze(dim) if keepdim and lines.ndim else quantile
 
 
 def _to_the_power(x: Tensor, exponent: Tensor) -> Tensor:
@@ -234,8 +242,6 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.kthvalue.default: _at_rank,
     aten.median.default: _median,
     aten.median.dim: _median_of,
-    aten.nanmedian.default: _median,
-    aten.nanmedian.dim: _median_of,
     aten.cummax.default: _running_greatest,
     aten.cummin.default: _running_least,
     aten.logcumsumexp.default: _running_log_sum_exp,

@@ -28,7 +28,7 @@ def parts_of(graph: Graph, node: Node, readable: Collection[Any]) -> tuple[list[
     The parts of a call in place are those of the call that leaves its argument as it is. None if the call has
     no parts. readable: calls that are left whole. Raises the errors of `FORMULAS`.
     """
-    function: Any = pure(node.target) if is_in_place(node) else node.target
+    function: Any = _pure(node.target) if is_in_place(node) else node.target
     if not isinstance(function, torch._ops.OpOverload):
         return None
     traced = _traced(function, node, readable)
@@ -43,17 +43,17 @@ def parts_of(graph: Graph, node: Node, readable: Collection[Any]) -> tuple[list[
         return None
     placeholders = traced.find_nodes(op="placeholder")
     copies: dict[Node, Node] = dict(zip(placeholders, node.all_input_nodes, strict=True))
-    told = {name: node.meta[name] for name in ("nn_module_stack", "stack_trace") if name in node.meta}
+    origin = {name: node.meta[name] for name in ("nn_module_stack", "stack_trace") if name in node.meta}
     with graph.inserting_before(node):
         for part in calls:
             copy = graph.node_copy(part, copies.__getitem__)
-            copy.meta |= told
+            copy.meta |= origin
             copies[part] = copy
     result = traced.find_nodes(op="output")[0].args[0]
     return [copies[part] for part in calls], pytree.tree_map(lambda n: copies.get(n, n), result)
 
 
-def pure(target: Any) -> Any:
+def _pure(target: Any) -> Any:
     """The call that computes what a call in place leaves in its first argument; None if there is none."""
     name, _, overload = str(target).removeprefix("aten.").partition(".")
     packet = getattr(aten, name.removesuffix("_"), None) if name.endswith("_") else None
@@ -70,7 +70,7 @@ def _made_pure(part: Node) -> bool:
         same = other.op != "output" and isinstance(other.meta["val"], torch.Tensor) and memory(other) == held
         if same and other is not part and other is not part.args[0] and other not in part.users:
             return False
-    part.target = pure(part.target)
+    part.target = _pure(part.target)
     return part.target is not None
 
 

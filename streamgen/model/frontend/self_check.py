@@ -211,9 +211,9 @@ class _Both:
             leaves = self._random(changed)
             try:
                 results = self._run(leaves)
-            except Exception:  # noqa: BLE001 - whatever a module raises, such as of no probabilities
-                if changed:
-                    continue
+            except Exception:  # whatever a module raises, such as of numbers that are no probabilities
+                if changed:  # with which it has run already
+                    raise
                 leaves = [_as_float(leaf) for leaf in self.leaves]
                 results = self._run(leaves)
             yield self._pass(interpreter, leaves, results)

@@ -12,17 +12,28 @@ import streamgen
 from streamgen.base.errors import BudgetError
 from streamgen.compiler.budget import budget_of
 from streamgen.compiler.config import CompileConfig
+from streamgen.compiler.plan import choosing
 from streamgen.compiler.plan.choosing import planned
 from streamgen.compiler.plan.closed import ClosedForm
 from streamgen.compiler.plan.goals import GOALS
 from streamgen.compiler.plan.grouping import parts_of
-from streamgen.compiler.plan.policy import hardware
+from streamgen.compiler.plan.policy import hardware, limited
 from streamgen.compiler.plan.promise import Blueprint
 from streamgen.compiler.plan.record import PLAN_FILE, DesignPlan
 from tests.shared.decoders import random_decoder
 from tests.unit.compiler.plan.shapes import PLAIN, graph_of, plan_of
 
 SEARCHED = ("channels", "n_lanes", "lanes", "attention_lanes", "cache_channels", "prefetch_beats")
+
+
+def test_no_candidate_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither with the fixed factors nor without one of them: an error, and no advice."""
+    asked = replace(PLAIN, n_lanes=3, lanes=8)
+    plain, graph = graph_of(tmp_path, asked)
+    config, _ = limited(plain, asked)
+    monkeypatch.setattr(choosing, "_designs", lambda *_: iter(()))
+    with pytest.raises(BudgetError, match=r"^no design of '.*' fits 'u55c'$"):
+        planned(plain, graph, asked, config, plain.context, lambda design: None)
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 from torch.utils import _pytree as pytree
 
 import streamgen
-from streamgen.base.errors import UnsupportedOperationError
+from streamgen.base.errors import ImportMismatchError, UnsupportedOperationError
 from streamgen.model.frontend import import_any
-from streamgen.model.frontend.formulas import MOST_SORTED
+from streamgen.model.frontend.formulas import FORMULAS, MOST_SORTED
 from streamgen.model.graph.interpret import exact, reference
 from streamgen.model.nests import Interface
 from streamgen.numbers.quantisation import Numbers
@@ -51,6 +51,10 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "quantile_of_all": (lambda x: x.quantile(0.25, interpolation="nearest"), ((2, 3),)),
     "cummax": (lambda x: x.cummax(0), ((5, 3),)),
     "cummin": (lambda x: x.cummin(-1), ((2, 6),)),
+    "places_of_nan": (lambda x: (x.log().argmax(-1), x.log().argmin(-1), x.log().max(-1)), ((3, 4),)),
+    "sort_of_nan": (lambda x: x.log().sort(dim=-1, stable=True), ((3, 4),)),
+    "descending_sort_of_nan": (lambda x: x.log().sort(dim=-1, stable=True, descending=True), ((3, 4),)),
+    "median_of_nan": (lambda x: (x.log().median(-1), x.log().median()), ((3, 5),)),
     # Truth values and counts.
     "greater": (lambda x: x > 0.5, ((3, 4),)),
     "any": (lambda x: ((x > 1).any(), (x > 1).any(-1)), ((3, 4),)),
@@ -152,12 +156,14 @@ def test_refused(call: Callable[..., Any], error: type[Exception], reason: str) 
     assert reason in str(caught.value)
 
 
-def test_numbers_that_a_module_refuses() -> None:
+def test_numbers_that_a_module_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The import check takes the numbers of the example if a module does not take random ones."""
-    module = Plain(F.binary_cross_entropy).eval()
+    module = Plain(lambda x: x.argmax(-1) + F.binary_cross_entropy(x, x)).eval()
     chances = torch.tensor([[0.25, 0.5], [0.75, 0.125]])
-    graph, _ = import_any(module, (chances, chances.flip(0)))
-    assert graph.inputs
+    import_any(module, chances)
+    monkeypatch.setitem(FORMULAS, torch.ops.aten.argmax.default, lambda x, dim: x.amin(dim))
+    with pytest.raises(ImportMismatchError):
+        import_any(module, chances)
 
 
 def test_types_of_results() -> None:
@@ -167,6 +173,19 @@ def test_types_of_results() -> None:
     changed = interface.to_json().replace('"bool"', '"uint8"')
     with pytest.raises(ValueError, match=r"^interface\.types: expected names of results, each with 'bool', "):
         Interface.from_json(changed)
+
+
+@pytest.mark.slow
+def test_unused_arguments_and_constants_on_hardware(tmp_path: Any) -> None:
+    module = Plain(lambda a, b: (a * 2, torch.full((2, 2), 0.5), b.new_zeros(3))).eval()
+    given = [torch.ones(3, 4).numpy(), torch.ones(5).numpy()]
+    accelerator = streamgen.compile(module, [torch.from_numpy(value) for value in given])
+    accelerator.write(tmp_path / "design")
+    for some in (accelerator, streamgen.load(tmp_path / "design")):
+        doubled, halves, zeros = some.run(*given)
+        assert (doubled == 2).all() and doubled.shape == (3, 4)
+        assert (halves == 0.5).all() and halves.shape == (2, 2) and zeros.tolist() == [0, 0, 0]
+        assert [value.shape for value in some.random_inputs(1, 0)] == [(3, 4), (5,)]
 
 
 @pytest.mark.slow

@@ -13,21 +13,13 @@ from torch.utils import _pytree as pytree
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frontend.any_module import import_any
 from streamgen.model.graph.interpret import reference
-from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface
 from streamgen.model.operations import Attention
+from tests.shared.sequences import results_of
 from tests.shared.transformers_encoders import SMALL, VOCABULARY, encoded, small
 
 QUICK = ("Bert sequence", "Roberta")
 FAMILIES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SMALL]
-
-
-def results_of(graph: LogicalGraph, interface: Interface, given: tuple[Any, ...]) -> Any:
-    """What the float graph computes of arguments, nested as the module does."""
-    taken = interface.taken(given)
-    texts = next(iter(taken.values())).shape[0]
-    passes = [reference(graph)({name: x[i] for name, x in taken.items()})[0] for i in range(texts)]
-    return interface.rebuilt({n: np.stack([p[n] for p in passes]) for n in graph.outputs}, given)
 
 
 def arrays(given: Any) -> Any:
@@ -53,7 +45,7 @@ def test_reference_is_eager(family: str) -> None:
     for tokens, texts in ((1, 1), (5, 2), (12, 1)):
         ids = encoded(tokens, texts)["input_ids"]
         with torch.no_grad():
-            require_near(results_of(graph, interface, (ids.numpy(),)), model(ids))
+            require_near(results_of(reference(graph), graph, interface, (ids.numpy(),)), model(ids))
 
 
 def test_a_dict_of_a_tokenizer() -> None:
@@ -67,7 +59,7 @@ def test_a_dict_of_a_tokenizer() -> None:
     assert interface.masks == {"attention_mask": True}
     given = encoded(7, types=True)
     with torch.no_grad():
-        require_near(results_of(graph, interface, (arrays(given),)), model(**given))
+        require_near(results_of(reference(graph), graph, interface, (arrays(given),)), model(**given))
     padded = arrays(encoded(7, 2, types=True))
     padded["attention_mask"] = np.array([[1] * 7, [1] * 4 + [0] * 3])
     parts = interface.without_padding((padded,))
@@ -90,7 +82,7 @@ def test_hidden_states_and_arguments_in_order() -> None:
     graph, interface = import_any(model, (ids, torch.ones_like(ids)))
     assert interface is not None and interface.masks == {"attention_mask": False}
     given = arrays((ids, torch.ones_like(ids)))
-    found = results_of(graph, interface, given)
+    found = results_of(reference(graph), graph, interface, given)
     assert isinstance(found["hidden_states"], tuple) and len(found["hidden_states"]) == 2
     with torch.no_grad():
         require_near(found, model(ids))
@@ -114,7 +106,7 @@ def test_ids_of_padding() -> None:
     (part,) = interface.without_padding((given,)) or ()
     with torch.no_grad():
         wanted = model(**{name: torch.from_numpy(array) for name, array in given.items()})
-    require_near(results_of(graph, interface, part), wanted)
+    require_near(results_of(reference(graph), graph, interface, part), wanted)
     drawn = interface.given({"input_ids": np.arange(100)})[0]
     assert 1 not in drawn and drawn.shape == (1, 100)
     example = encoded(4)
@@ -145,7 +137,7 @@ def test_a_module_of_ones_own_counts_as_well() -> None:
     module = Counting(2).eval()
     graph, interface = import_any(module, words)
     assert interface is not None and interface.padding == {"words": (2,)}
-    found = results_of(graph, interface, (words.numpy(),))
+    found = results_of(reference(graph), graph, interface, (words.numpy(),))
     np.testing.assert_allclose(found, module(words).detach().numpy(), atol=1e-5)
     with pytest.raises(
         ValueError, match=r"'words'\[0, 1\] is 2, which the module takes for padding; sequences "
