@@ -9,7 +9,7 @@ padding and are no inputs; the places of tokens are an input and no argument.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 from streamgen.base.errors import GraphError
 from streamgen.base.files import decode, parsed, read_file
 from streamgen.base.wording import alternatives
+from streamgen.model.frames import Frame
 from streamgen.model.padding import part_of, require_no_padding, shown_tokens, without_padding_ids
 
 INTERFACE = "interface.json"
@@ -46,6 +47,7 @@ class Interface:
     integers, the type of its numbers.
     unused: by name of an argument that is no input, since no result depends on it, the extent of its last
     dimension.
+    frames: by name of an argument or a result, how it lies in a frame, whose extents are those of `only`.
     """
 
     arguments: tuple[Any, ...]
@@ -61,6 +63,7 @@ class Interface:
     padding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     unused: Mapping[str, int] = field(default_factory=dict)
+    frames: Mapping[str, Frame] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
@@ -164,6 +167,7 @@ class Interface:
             rule = self.leading[name]
             shape = lead if rule is None else [extents[dimension] for dimension in rule]
             rows = array.reshape((*shape, *self.trailing.get(name, array.shape[-1:])))
+            rows = self.frames[name].own(rows) if name in self.frames else rows
             shaped[name] = rows.astype(self.types[name]) if name in self.types else rows
         return _filled(self.results, shaped)
 
@@ -223,6 +227,8 @@ class Interface:
         free = next(d for d in range(len(self.only) + 1) if d not in self.only)
         lead = [self.only.get(d, count if d == free else 1) for d in range(max(free, *self.only, 0) + 1)]
         lead = [1] * ((self.ranks or 0) - len(lead)) + lead
+        if name in self.frames:
+            return self.frames[name].own(rows.reshape(*lead, *self.trailing.get(name, rows.shape[-1:])))
         return rows.reshape(*lead, *(() if name in self.masks else self.trailing.get(name, rows.shape[-1:])))
 
     def _rows(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -231,6 +237,7 @@ class Interface:
         for name, array in self.named_arguments(given).items():
             if name in self.masks:
                 continue
+            array = self.frames[name].framed(name, array) if name in self.frames else array
             extents = self.trailing.get(name, array.shape[-1:])
             lead = array.shape[: max(array.ndim - len(extents), 0)]
             if self.whole and array.shape != extents:
@@ -258,6 +265,7 @@ class Interface:
             places={names[name]: rows for name, rows in self.places.items()},
             padding={names[name]: ids for name, ids in self.padding.items()},
             types={names[name]: kind for name, kind in self.types.items()},
+            frames={names[name]: frame for name, frame in self.frames.items()},
             ids={
                 names[name]: {names[column]: rows for column, rows in columns.items()}
                 for name, columns in self.ids.items()
@@ -275,6 +283,7 @@ class Interface:
         few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
         few |= {"places": self.places, "masks": self.masks}
         few |= {"padding": self.padding, "types": self.types, "unused": self.unused}
+        few |= {"frames": {name: asdict(frame) for name, frame in self.frames.items()}}
         given = {name: dict(value) for name, value in few.items() if value}
         shapes: dict[str, Any] = {"whole": True} if self.whole else {}
         shapes |= {} if self.ranks is None else {"ranks": self.ranks}
@@ -285,7 +294,7 @@ class Interface:
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            few = ("trailing", "ids", "places", "masks", "padding", "types", "unused")
+            few = ("trailing", "ids", "places", "masks", "padding", "types", "unused", "frames")
             value = {"whole": False, "ranks": None, **{name: {} for name in few}, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
@@ -302,6 +311,7 @@ class Interface:
             padding=stored.padding,
             types=stored.types,
             unused=stored.unused,
+            frames=stored.frames,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -314,6 +324,8 @@ class Interface:
         inputs = set(_names(interface.arguments))
         if not set(stored.unused) <= inputs or any(extent < 1 for extent in stored.unused.values()):
             raise ValueError("interface.unused: expected names of arguments, each with an extent")
+        if not set(stored.frames) <= inputs | set(stored.leading):
+            raise ValueError("interface.frames: expected names of inputs or results")
         if not set(stored.ids) <= inputs or not all(map(len, stored.ids.values())):
             raise ValueError("interface.ids: expected names of inputs, each with columns")
         if not set(stored.padding) <= {column for columns in stored.ids.values() for column in columns}:
@@ -366,6 +378,7 @@ class _Stored:
     padding: Mapping[str, tuple[int, ...]]
     types: Mapping[str, str]
     unused: Mapping[str, int]
+    frames: Mapping[str, Frame]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

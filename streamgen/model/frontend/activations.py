@@ -52,7 +52,7 @@ def placed(draft: Draft, node: Node, channels: np.ndarray) -> np.ndarray:
     order, _ = draft.form(node, node.args[0], draft.elements.spread)
     extents = shape(node)
     numbers = channels.reshape(1, -1, *(1,) * (len(extents) - 2)) if len(extents) > 1 else channels
-    rows = np.broadcast_to(numbers, extents).reshape(-1)[order.numpy()]
+    rows = order.taken(np.broadcast_to(numbers, extents))
     if (rows != rows[:1]).any():
         raise Unsupported(
             f"the channels of its input {list(extents)}, dimension 1, are tokens; channels must be features "
@@ -245,7 +245,7 @@ def _glu(draft: Draft, node: Node) -> None:
     contents = draft.form(node, node.args[0], lambda c: _half(c, dim, 1))
     if not draft.elements.matches(contents, order):
         raise Unsupported("its halves hold other tokens; both must be features of one token")
-    gates = contents.reshape(-1)[order[0]] // draft.elements.stride
+    gates = order.taken(contents)[0] // draft.elements.stride
     results = []
     for piece in draft.pieces(columns, gates):
         gate = draft.add(node, f"{node.name}_gate", Unary("sigmoid"), draft.value(node, gates[piece]))

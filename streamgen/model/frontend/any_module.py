@@ -172,6 +172,7 @@ def interface_of(imported: Imported) -> Interface:
         padding={name: tuple(sorted(ids)) for name, ids in imported.padding.items()},
         types=imported.types,
         unused=imported.unused,
+        frames=imported.frames,
     )
 
 

@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from streamgen.model.frontend.cube import Cube
 from streamgen.model.frontend.draft import Draft, Partial, Scaled
-from streamgen.model.frontend.elements import MIXED
+from streamgen.model.frontend.elements import MIXED, Order
 from streamgen.model.frontend.rotary import Product
 from streamgen.model.frontend.trace import SPELLINGS, Unsupported, aten, function_of, shape
 from streamgen.model.graph.logical import Operator
@@ -62,7 +62,7 @@ def _apply(draft: Draft, node: Node, op: Operator) -> None:
     compute(draft, node, op, order, Operand(columns))
 
 
-def compute(draft: Draft, node: Node, op: Operator, order: torch.Tensor, *operands: Operand) -> None:
+def compute(draft: Draft, node: Node, op: Operator, order: Order, *operands: Operand) -> None:
     """Add an operation, in pieces where an operand is joined from several values."""
     results = []
     for piece in draft.pieces(*(o.features for o in operands if isinstance(o.features, torch.Tensor))):
@@ -221,7 +221,7 @@ def operand_of(
     draft: Draft,
     node: Node,
     value: Any,
-    order: torch.Tensor,
+    order: Order,
     change: Change | None = None,
     factor: float = 1.0,
 ) -> Operand:
@@ -236,9 +236,9 @@ def operand_of(
         if not math.isfinite(value):
             raise Unsupported(f"its other operand is {value}; a finite number is needed")
         array, name = np.asarray(value, np.float32), f"{node.name}_constant"
-    rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
+    rows = order.taken(np.broadcast_to(array, shape(node)))
     if (rows != rows[:1]).any():
-        columns = draft.sequences.by_place(node, rows if change is None else change(rows))
+        columns = draft.sequences.by_place(node, rows if change is None else change(rows), order.rows)
         if columns is None:
             raise Unsupported(differs(array))
         return Operand(columns, factor=factor)
@@ -250,14 +250,14 @@ def differs(constant: np.ndarray | torch.Tensor) -> str:
     return f"a constant of shape {list(constant.shape)} differs from token to token"
 
 
-def _columns(draft: Draft, contents: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+def _columns(draft: Draft, contents: torch.Tensor, order: Order) -> torch.Tensor:
     elements = draft.elements
-    if elements.are_single(contents // elements.stride) and len(order) == elements.rows:
+    if elements.are_single(contents // elements.stride) and not order.single:
         raise Unsupported(MIXED)
     if not elements.matches(contents, order):
         reason = "an operation joins its result with one that has other tokens in its places"
         raise elements.refusal(contents, reason)
-    return contents.reshape(-1)[order[0]] // elements.stride
+    return order.taken(contents)[0] // elements.stride
 
 
 def _of_constant(draft: Draft, node: Node, a: Any, b: Any) -> bool:

@@ -53,7 +53,7 @@ class Cube(Partial):
         self._require("product")
         order, columns = draft.form(node, other, draft.elements.spread)
         before, factor = draft.unscaled(columns)
-        x = self.x.reshape(-1)[order[0]] // draft.elements.stride
+        x = order.taken(self.x)[0] // draft.elements.stride
         if divides or abs(factor * self.factor - 0.5) > 1e-6 or not torch.equal(before, x):
             raise Unsupported(NEEDED)
         name = draft.add(node, node.name, Unary("gelu_tanh"), draft.value(node, x))

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.kernels.moves.rearrange import LONGEST
-from streamgen.model.frontend.elements import Elements, OtherRows
+from streamgen.model.frontend.elements import Elements, Order, OtherRows
 from streamgen.model.frontend.in_place import change, is_in_place, memory
 from streamgen.model.frontend.moves import RENAMES, renamed
 from streamgen.model.frontend.refusals import Place
@@ -126,7 +126,8 @@ class Draft:
     rows: tokens of all inputs. tables: of a language model, whose tokens may follow those of a cache.
     wrapper: a module around the user's module, which messages leave out. last: whether the module may go on
     with the last token alone. run: tokens of a sequence; 0 if values have a row for each token (`Elements`).
-    masked: whether constants of ones may come from masks, which hide no token.
+    masked: whether constants of ones may come from masks, which hide no token. framed: whether calls may read
+    a part of the tokens of each sequence.
 
     The importers report the results of calls with `lines`, `spread`, `keep`, `late` and `half`.
     """
@@ -141,11 +142,12 @@ class Draft:
         last: bool = False,
         run: int = 0,
         masked: bool = False,
+        framed: bool = False,
     ) -> None:
         self.constants = constants
         self.tables = Tables(constants) if tables is None else tables
         self.wrapper = wrapper
-        self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last, run=run)
+        self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last, run=run, framed=framed)
         self.masked = masked
         self.sequences = Sequences(self)
         self._single: set[str] = set()  # values with one row for each sequence
@@ -221,6 +223,8 @@ class Draft:
             raise Unsupported(self.partial[source].needed)
         if source not in self.contents:
             raise Unsupported("it needs a value that is computed at run time")
+        if self.elements.framed and isinstance(self.contents[source], torch.Tensor):
+            self.contents[source] = self.sequences.merged(node, self.contents[source])
         if self.elements.run and isinstance(self.contents[source], torch.Tensor):
             self.contents[source] = self.sequences.taken(node, self.contents[source])
         try:
@@ -353,6 +357,13 @@ class Draft:
             self._numbers[name] = float(value)
         return int(self.columns(name, 1))
 
+    def numbers(self, columns: torch.Tensor) -> np.ndarray | None:
+        """The numbers of columns, float32; None unless all are numbers."""
+        names = [(name, len(features)) for name, features in self.elements.parts(columns)]
+        if any(name not in self._numbers for name, _ in names):
+            return None
+        return np.repeat([self._numbers[name] for name, _ in names], [n for _, n in names]).astype(np.float32)
+
     def _cut(self, node: Node, name: str, features: torch.Tensor) -> str:
         key = (name, *features.tolist())
         if key not in self._views:
@@ -411,7 +422,7 @@ class Draft:
         contents = self.elements.indices(self.columns(name, features), rows[:, None])
         self.keep(node, contents.reshape(shape(node)))
 
-    def late(self, node: Node, later: Later, features: int, order: torch.Tensor) -> None:
+    def late(self, node: Node, later: Later, features: int, order: Order) -> None:
         """Set the result of a call: features in the layout `order`, of a value that is computed where it is
         read."""
         name = self.name(f"{node.name}_later")
@@ -420,12 +431,11 @@ class Draft:
         self.later[name] = later
         self.spread(node, [(name, features)], order)
 
-    def spread(self, node: Node, features_of: Sequence[tuple[str, int]], order: torch.Tensor) -> None:
+    def spread(self, node: Node, features_of: Sequence[tuple[str, int]], order: Order) -> None:
         """Set the result of a call: values and their features, side by side in the layout `order`."""
         columns = torch.cat([self.columns(name, features) for name, features in features_of])
-        contents = torch.empty(order.numel(), dtype=torch.int64)
-        rows = self.elements.rows_of(len(order))[:, None]
-        contents[order] = self.elements.indices(columns, rows)
+        contents = torch.empty(order.places.numel(), dtype=torch.int64)
+        contents[order.places] = self.elements.indices(columns, order.rows[:, None])
         self.keep(node, contents.reshape(shape(node)))
 
     def keep(self, node: Node, contents: Any) -> None:

@@ -10,12 +10,16 @@ sequence of `run` tokens, such as a mean over tokens; that row has the number of
 Operations read contents in one of these forms:
 
     lines     the last dimension holds features of one token      -> rows [N], columns [features]
-    spread    any layout with the same features of every token    -> order [N, features], columns [features]
+    spread    any layout with the same features of every token    -> `Order`, columns [features]
     heads     [.., tokens, features]: runs of tokens, heads       -> `HeadOrder`
     cached    [.., positions, features]: heads of all positions   -> columns [heads, features]
+
+Sequences of different numbers of tokens share a *frame* (`frames`): contents may hold a part of the tokens of
+each sequence, the same part of each.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -36,21 +40,45 @@ class OtherRows(Unsupported):
 
 
 @dataclass(frozen=True, eq=False)
+class Order:
+    """Where contents hold the features of rows. places: [rows, features], flat. rows: [rows]. single: whether
+    they are rows of single values."""
+
+    places: torch.Tensor
+    rows: torch.Tensor
+    single: bool = False
+
+    def taken(self, flat: Any) -> Any:
+        """The elements of a flat tensor or array, [rows, features]."""
+        return flat.reshape(-1)[self.places if isinstance(flat, torch.Tensor) else self.places.numpy()]
+
+    def moved(self, places: torch.Tensor) -> "Order":
+        """The same rows in other places."""
+        return Order(places, self.rows, self.single)
+
+
+@dataclass(frozen=True, eq=False)
 class HeadOrder:
     """Which tensor index is which head. order: [runs, heads], the flat leading index of each head of each run
-    of tokens. columns: [heads, features]."""
+    of tokens. columns: [heads, features]. rows: [runs, tokens]. first: the place of the first token in its
+    sequence."""
 
     order: torch.Tensor
     columns: torch.Tensor
+    rows: torch.Tensor
+    first: int = 0
 
 
 class Elements:
     """The columns of all values. rows: N. before: the number of positions before the first token. last:
     whether contents may hold the last token alone in place of all tokens. run: tokens of a sequence; 0 or 1
-    if there are no single values."""
+    if there are no single values. framed: whether contents may hold a part of the tokens."""
 
-    def __init__(self, rows: int, before: int = 0, *, last: bool = False, run: int = 0) -> None:
+    def __init__(
+        self, rows: int, before: int = 0, *, last: bool = False, run: int = 0, framed: bool = False
+    ) -> None:
         self.rows = rows
+        self.framed = framed
         self.run = run if run > 1 else 0
         self.before = before
         self.last = last
@@ -116,6 +144,16 @@ class Elements:
         """The rows of a value of that many rows: the last tokens, or one for each sequence."""
         return self.starts if self.run and count == len(self.starts) else self.tokens[-count:]
 
+    def part(self, rows: torch.Tensor) -> torch.Tensor:
+        """The rows, each once, of a part of the tokens of each sequence; Unsupported for different parts."""
+        found = rows.unique()
+        run = self.run or self.rows
+        sequences = self.rows // run
+        places = found.reshape(sequences, -1) if len(found) % sequences == 0 else found[None]
+        if not torch.equal(places, places[:1] % run + run * torch.arange(sequences)[:, None]):
+            raise Unsupported("it holds other tokens of one sequence than of another one")
+        return found
+
     def size(self, name: str) -> int:
         """The number of features of a value."""
         return self._sizes[name]
@@ -125,9 +163,12 @@ class Elements:
         return torch.equal(features, torch.arange(self._sizes[name]))
 
     def tokens_of(self, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """The tokens that rows must be: all, or the last one; of single values the first of each sequence."""
+        """The tokens that rows must be: all, or the last one, or a part of those of a frame; of single values
+        the first of each sequence."""
         if self.are_single(columns):
             return self.starts
+        if self.framed:
+            return self.part(rows)
         only_last = self.last and bool((rows == self.stride - 1).all())
         return self.tokens[-1:] if only_last else self.tokens
 
@@ -142,29 +183,29 @@ class Elements:
             raise self.refusal(contents, NEEDED)
         return rows[:, 0], columns[0]
 
-    def spread(self, contents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def spread(self, contents: torch.Tensor) -> tuple[Order, torch.Tensor]:
         """The places of each feature of each row in the flat contents; Unsupported if tokens have different
         features."""
         flat = contents.reshape(-1)
         rows, columns = flat % self.stride, flat // self.stride
         if (rows < self.before).any():
             raise OtherRows(CACHED)
-        count = len(self.tokens_of(rows, columns))
-        if len(flat) % count:
+        tokens = self.tokens_of(rows, columns)
+        if len(flat) % len(tokens):
             raise self.refusal(contents, NEEDED)
-        order = rows.argsort(stable=True).reshape(count, -1)
+        places = rows.argsort(stable=True).reshape(len(tokens), -1)
+        order = Order(places, tokens, self.are_single(columns))
         if not self.matches(contents, order):
             raise self.refusal(contents, NEEDED)
-        return order, columns[order[0]]
+        return order, columns[places[0]]
 
-    def matches(self, contents: torch.Tensor, order: torch.Tensor) -> bool:
+    def matches(self, contents: torch.Tensor, order: Order) -> bool:
         """Whether contents in this order have the same features in every row."""
-        indices = contents.reshape(-1)[order]
+        indices = order.taken(contents)
         rows, columns = indices % self.stride, indices // self.stride
-        tokens = self.rows_of(len(order))[:, None]
-        if not ((rows == tokens).all() and (columns == columns[:1]).all()):
+        if not ((rows == order.rows[:, None]).all() and (columns == columns[:1]).all()):
             return False
-        return not self.run or len(order) == self.rows or self.are_single(columns)
+        return not self.run or len(order.rows) == self.rows or self.are_single(columns) == order.single
 
     def heads(self, contents: torch.Tensor, order: torch.Tensor | None = None) -> HeadOrder:
         """The heads of contents [.., tokens, features]. order: that of the queries, which keys and values
@@ -172,23 +213,26 @@ class Elements:
         tokens, features = contents.shape[-2:]
         indices = contents.reshape(-1, tokens, features)
         rows, columns = indices % self.stride, indices // self.stride
+        run = (self.run or self.rows) if self.framed else tokens
         starts = rows[:, 0, 0] - self.before
+        first = int(starts[0] % run) if self.framed else 0
         if (
             (rows != starts[:, None, None] + self.tokens[:tokens, None]).any()
-            or (starts % tokens).any()
-            or self.rows % tokens
+            or (starts % run != first).any()
+            or self.rows % run
         ):
             raise self.refusal(contents, IN_TURN)
-        runs = self.rows // tokens
+        runs = self.rows // run
         if len(starts) % runs:
             raise self.refusal(contents, IN_TURN)
         if order is None:
             order = starts.argsort(stable=True).reshape(runs, -1)
-        same = torch.equal(starts[order], (torch.arange(runs) * tokens)[:, None].expand(order.shape))
+        wanted = torch.arange(runs) * run + first
+        same = torch.equal(starts[order], wanted[:, None].expand(order.shape))
         by_run = columns[order]
         if not same or (by_run != by_run[:1, :, :1]).any():
             raise Unsupported("every head must hold the same features for all tokens of its sequence")
-        return HeadOrder(order, by_run[0, :, 0])
+        return HeadOrder(order, by_run[0, :, 0], wanted[:, None] + self.tokens[:tokens], first)
 
     def cached(self, contents: torch.Tensor) -> torch.Tensor:
         """Columns [heads, features] of contents that hold a row for every position, from first to last."""

@@ -19,12 +19,14 @@ from streamgen.base.turns import one_at_a_time
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
+from streamgen.model.frontend.frames import frames_of, grown
 from streamgen.model.frontend.imported import Imported, Structure, of_sequences, places_of
 from streamgen.model.frontend.importer import Importer
-from streamgen.model.frontend.joined import MOST_COLUMNS, WRAPPER, Joined, as_given, readings
+from streamgen.model.frontend.joined import MOST_COLUMNS, WRAPPER, Joined, Reading, as_given, readings
 from streamgen.model.frontend.masks import hides_padding, masks_of, possible_masks
 from streamgen.model.frontend.module_kinds import changed_state, require_readable
 from streamgen.model.frontend.self_check import require_equal_extents, require_equal_module
+from streamgen.model.frontend.sequences import FewRows
 from streamgen.model.frontend.trace import Constants, export_program, is_ids, plain_attention
 from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
 from streamgen.model.operations import Attention, PlaceRows
@@ -128,12 +130,19 @@ def _first_reading(
         _require_no_padding(imported, reading.leaves)
         require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)
         pads = bool(masks) and hides_padding(imported, wrapped, reading)
-        placed = as_given(imported, reading, pads=pads)
+        placed = as_given(imported, wrapped, reading, pads=pads)
         if placed is not None:
             return placed
         others.append(imported)
     if others:
         return others[0]
+    try:
+        if (found := _in_frames(module, leaves, spec, longest)) is not None:
+            return found
+    except _ChangesError:
+        raise
+    except UnsupportedOperationError as error:
+        refused.append(error)
     if depends is not None:
         raise depends
     if refused:
@@ -147,6 +156,26 @@ def _first_reading(
         )
     shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves if isinstance(leaf, torch.Tensor))
     raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
+
+
+def _in_frames(
+    module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+) -> Imported | None:
+    """The import with inputs in frames that are as long as the module needs them; None if the inputs cannot
+    be in frames, or a result cannot be given."""
+    frames = frames_of(module, leaves, spec)
+    while frames is not None:
+        reading = Reading.of_frames(leaves, spec, frames)
+        wrapped = Joined(module, reading)
+        try:
+            imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
+        except FewRows as few:
+            frames = grown(frames, few.size)
+            continue
+        _require_no_padding(imported, reading.leaves)
+        require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)
+        return as_given(imported, wrapped, reading)
+    return None
 
 
 def _require_no_padding(imported: Imported, leaves: Sequence[Any]) -> None:
@@ -386,7 +415,10 @@ class _Counts:
         """Run the module on the example inputs with these extents; return the inputs."""
         leaves = self._leaves(extents)
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        own = self.module.reading.rejoined(leaves) if isinstance(self.module, Joined) else leaves
+        try:
+            own = self.module.reading.rejoined(leaves) if isinstance(self.module, Joined) else leaves
+        except ValueError as error:  # a frame has one number of tokens
+            raise _DoesNotRun(str(error)) from error
         with plain_attention():
             _run(self.module, args, kwargs, [leaf for leaf in own if isinstance(leaf, torch.Tensor)])
         return leaves
@@ -403,8 +435,15 @@ class _Counts:
         prefix = self.wrapper and f"{self.wrapper}."
         constants = Constants(owner, program, self.arrays, changing=True, prefix=prefix)
         run = next((extent for extent in reversed(first.shape[:-1]) if extent != 1), 0)
-        masked = isinstance(self.module, Joined) and bool(self.module.reading.masks)
-        draft = Draft(constants, rows, wrapper=self.wrapper, run=run, masked=masked)
+        reading = self.module.reading if isinstance(self.module, Joined) else None
+        draft = Draft(
+            constants,
+            rows,
+            wrapper=self.wrapper,
+            run=run,
+            masked=reading is not None and bool(reading.masks),
+            framed=reading is not None and bool(reading.frames),
+        )
         padding: dict[str, set[int]] = {}
         draft.sequences.padding = padding
         importer = Importer(program, draft)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from streamgen.model.frames import Frame
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import PlaceRows, ReduceTokens, TokenRow
 
@@ -56,6 +57,7 @@ class Imported:
     that the module takes for padding; the graph is right for all others. types: by name of a result that
     torch gives as truth values or as integers, the type that torch gives.
     unused: by name of an argument of floats that no result depends on, the extent of its last dimension.
+    frames: by name of an argument or a result, how it lies in a frame.
     """
 
     graph: LogicalGraph
@@ -69,6 +71,7 @@ class Imported:
     padding: Mapping[str, frozenset[int]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     unused: Mapping[str, int] = field(default_factory=dict)
+    frames: Mapping[str, Frame] = field(default_factory=dict)
 
     def drawn(self, name: str, extents: Sequence[int], generator: torch.Generator) -> torch.Tensor:
         """Random ids for an input, int64, none of which is padding; the last one is the greatest."""

@@ -36,7 +36,7 @@ from streamgen.model.frontend.moves import DROPOUTS, MOVES, RENAMES
 from streamgen.model.frontend.outside import add_outside, is_outside, nobody_brings
 from streamgen.model.frontend.parts import parts_of
 from streamgen.model.frontend.refusals import Problem, refusal
-from streamgen.model.frontend.trace import Unsupported, aten, is_constant_call, is_ids, shape
+from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_constant_call, is_ids, shape
 from streamgen.model.graph.logical import Input, LogicalGraph
 from streamgen.model.operations import Scalar
 
@@ -410,12 +410,26 @@ class Importer:
                 raise Unsupported(draft.partial[source].needed if source in draft.partial else "")
             draft.partial[node] = draft.partial[source]
             return
+        if draft.elements.framed and target in JOINING and not all(map(draft.knows, node.all_input_nodes)):
+            return self._join(node)
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._contents)
         function: Any = VIEWS.get(target, target)
         moved = function(*args, **kwargs)
         if moved is None:
             raise Unsupported(reductions.INTEGERS)
         draft.contents[node] = moved if isinstance(moved, torch.Tensor) else list(moved)
+
+    def _join(self, node: Node) -> None:
+        """Join constants to tokens, or to features of tokens."""
+        draft = self.draft
+        parts = [
+            draft.form(node, source, lambda c: c)
+            if draft.knows(source)
+            else draft.constants.tensors[source].cpu().to(torch.float32).numpy()
+            for source in arguments(node)["tensors"]
+        ]
+        dim = arguments(node).get("dim", 0 if len(shape(node)) == 1 else 1)
+        draft.keep(node, draft.sequences.joined(node, parts, dim))
 
     def _contents(self, node: Node) -> Any:
         """The contents that a move reads; a constant is only allowed if it is empty or values are one row."""

@@ -21,7 +21,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import GraphError
+from streamgen.model.frames import Frame
 from streamgen.model.frontend.imported import Imported, Structure
+from streamgen.model.frontend.frames import framed, result_frame, unframed
 from streamgen.model.frontend.trace import is_ids
 from streamgen.model.nests import ALL, leading_rule
 
@@ -47,7 +49,8 @@ class Reading:
     place of ids that have several. trailing: for each leaf of `own`, the extents that are joined; None for a
     leaf that stays as it is. columns: for each leaf of `own`, how many of `leaves` it becomes. whole: no
     dimension is tokens. masks: by number of a leaf of `own` that is a mask, its name, its type and its
-    dimensions; its leaf is None, and the module gets ones.
+    dimensions; its leaf is None, and the module gets ones. frames: by number of a leaf of `own`, how it lies
+    in a frame.
     """
 
     own: pytree.TreeSpec
@@ -57,6 +60,18 @@ class Reading:
     columns: Sequence[int]
     whole: bool = False
     masks: Mapping[int, Mask] = field(default_factory=dict)
+    frames: Mapping[int, Frame] = field(default_factory=dict)
+
+    @classmethod
+    def of_frames(
+        cls, leaves: Sequence[Any], own: pytree.TreeSpec, frames: Mapping[int, Frame]
+    ) -> "Reading":
+        """Each tensor in its frame."""
+        rows = [framed(frames[p], leaf) if p in frames else leaf for p, leaf in enumerate(leaves)]
+        tokens = [
+            leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) else None for leaf in rows
+        ]
+        return replace(cls.of(rows, own, tokens), frames=frames)
 
     @classmethod
     def of(
@@ -102,6 +117,8 @@ class Reading:
         first = next(leaf for leaf in own if isinstance(leaf, torch.Tensor))
         for position, mask in self.masks.items():
             own[position] = torch.ones(first.shape[: mask.rank], dtype=mask.dtype)
+        for position, frame in self.frames.items():
+            own[position] = unframed(frame, own[position])
         return own
 
 
@@ -117,14 +134,26 @@ class Joined(torch.nn.Module):
         super().__init__()
         setattr(self, WRAPPER, module)
         self.reading, self.training = reading, module.training
+        self.results: dict[int, Frame] = {}  # of the last run, by number
 
         @wraps(module.forward)  # whose parameters name the inputs
         def forward(*args: Any, **keywords: Any) -> Any:
+            leaves = [x for x in pytree.tree_leaves((args, keywords)) if isinstance(x, torch.Tensor)]
             own = reading.rejoined(pytree.tree_leaves((args, keywords)))
             args, keywords = pytree.tree_unflatten(own, reading.own)
-            return module(*args, **keywords)
+            results = module(*args, **keywords)
+            return self._in_frame(results, leaves[0]) if reading.frames else results
 
         self.forward = forward
+
+    def _in_frame(self, results: Any, first: torch.Tensor) -> Any:
+        """The results of the module, those with fewer tokens in the frame."""
+        frame = next(iter(self.reading.frames.values()))
+        given, spec = pytree.tree_flatten(results)
+        frames = {p: result_frame(frame, result, first.shape[:-1]) for p, result in enumerate(given)}
+        self.results = {p: own for p, own in frames.items() if own is not None}
+        rows = [framed(self.results[p], r) if p in self.results else r for p, r in enumerate(given)]
+        return pytree.tree_unflatten(rows, spec)
 
 
 def readings(
@@ -165,10 +194,10 @@ def readings(
         yield Reading.of_whole(leaves, spec)
 
 
-def as_given(imported: Imported, reading: Reading, *, pads: bool = False) -> Imported | None:
+def as_given(imported: Imported, wrapped: torch.nn.Module, reading: Reading, *, pads: bool = False) -> Imported | None:
     """The import with the arguments of a module in their own nest, and with the extents that are joined in
     them and in the results. None if the leading dimensions of a result are not those of the inputs. pads:
-    whether masks may hide padding."""
+    whether masks may hide padding. wrapped: the module that was imported."""
     imported = _in_own_nest(imported, reading)
     joined = {
         name: extents
@@ -188,7 +217,17 @@ def as_given(imported: Imported, reading: Reading, *, pads: bool = False) -> Imp
             shapes[position] = (*shape[:tokens], prod(shape[tokens:]))
     results = replace(imported.results, shapes=tuple(shapes))
     masks = {mask.name: pads for mask in reading.masks.values()}
-    return replace(imported, results=results, trailing=joined, whole=reading.whole, masks=masks)
+    frames = {imported.arguments.names[p]: frame for p, frame in reading.frames.items()}
+    if isinstance(wrapped, Joined):
+        frames |= {imported.results.names[p]: frame for p, frame in wrapped.results.items()}
+    return replace(
+        imported,
+        results=results,
+        trailing=joined,
+        whole=reading.whole,
+        masks=masks,
+        frames={name: frame for name, frame in frames.items() if name is not None},
+    )
 
 
 def _in_own_nest(imported: Imported, reading: Reading) -> Imported:

@@ -7,8 +7,9 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.frames import CONVOLUTIONS, window_of, windows
 from streamgen.model.frontend.self_attention import Scores
-from streamgen.model.frontend.trace import Unsupported, aten, shape
+from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
 from streamgen.model.operations import Binary, Linear
 
 COMPUTED = "its weight or bias is computed at run time"
@@ -86,8 +87,27 @@ def _baddbmm(draft: Draft, node: Node) -> None:
     draft.half(node, scores.plus(draft.tables.shown(mask)))
 
 
+def _convolution(draft: Draft, node: Node) -> None:
+    """A convolution whose windows touch one another: each window is a row of a Linear."""
+    given = arguments(node)
+    x, weight, bias = given["input"], given["weight"], given["bias"]
+    kernel = window_of(node)
+    if not draft.knows(x) or draft.knows(weight) or draft.knows(bias):
+        raise Unsupported(COMPUTED)
+    contents = draft.form(node, x, lambda c: windows(c, kernel))
+    rows, columns = draft.elements.lines(contents)
+    array = draft.constants.array(node, weight)
+    offset = None if bias is None else draft.constants.array(node, bias)
+    op = Linear(array.reshape(len(array), -1), offset, asked=draft.constants.asked(weight))
+    name = draft.linear(node, draft.named(node), op, draft.value(node, draft.settled(columns)))
+    results = draft.elements.indices(draft.columns(name, len(array)), rows[:, None])
+    results = results.reshape(*contents.shape[:-1], len(array)).movedim(-1, -1 - len(kernel))
+    draft.keep(node, results.reshape(shape(node)))
+
+
 CALLS = {
     aten.linear.default: _linear,
+    **dict.fromkeys(CONVOLUTIONS, _convolution),
     aten.addmm.default: _addmm,
     aten.baddbmm.default: _baddbmm,
     **dict.fromkeys([aten.matmul.default, aten.mm.default, aten.bmm.default], _matmul),

@@ -31,8 +31,8 @@ def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     array = draft.constants.array(node, table)
     op = Embedding(array if array.ndim == 2 else array.reshape(rows, features))  # a tied head is this array
     names = [draft.add(node, "embedding", op, draft.value(node, column)) for column in columns.split(1)]
-    places = order[:, :, None] * features + torch.arange(features)
-    draft.spread(node, [(name, features) for name in names], places.flatten(1))
+    places = order.places[:, :, None] * features + torch.arange(features)
+    draft.spread(node, [(name, features) for name in names], order.moved(places.flatten(1)))
 
 
 def _rows(draft: Draft, node: Node) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft, Partial
+from streamgen.model.frontend.elements import Order
 from streamgen.model.frontend.moves import renamed
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Binary, Constant, Norm
@@ -119,9 +120,11 @@ def _parameter(draft: Draft, node: Node, parameter: Any) -> np.ndarray | None:
     return draft.constants.array(node, parameter).reshape(-1)
 
 
-def _heads(order: torch.Tensor, features: int) -> int:
+def _heads(order: Order, features: int) -> int:
     """The number of separately normalised pieces of a row: lines of a tensor in the layout `order`."""
-    lines = order.reshape(len(order), -1, features) if order.shape[1] % features == 0 else order[:, :0, None]
+    places = order.places
+    whole = places.shape[1] % features == 0
+    lines = places.reshape(len(places), -1, features) if whole else places[:, :0, None]
     first = lines[..., :1]
     if not lines.numel() or (first % features).any() or (lines != first + torch.arange(features)).any():
         raise Unsupported("it must normalise features of one token: whole rows, or whole heads of them")
@@ -163,7 +166,7 @@ def _group_norm(draft: Draft, node: Node) -> None:
         if draft.knows(parameter):
             raise Unsupported("its weight or bias is computed at run time")
         channels = draft.constants.array(node, parameter).reshape(1, -1, *(1,) * (len(extents) - 2))
-        rows = np.broadcast_to(channels, extents).reshape(-1)[order.numpy()]
+        rows = order.taken(np.broadcast_to(channels, extents))
         if (rows != rows[:1]).any():
             raise Unsupported("its channels are tokens; channels must be features of one token")
         constant = draft.add(node, draft.constants.paths.get(parameter, node.name), Constant(rows[0].copy()))

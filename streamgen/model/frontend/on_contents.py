@@ -5,6 +5,7 @@
 Contents may be moved and broadcast between operations as torch tensors, since they are indices (`elements`).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from torch.fx import Node
 
 from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.elements import Order
 from streamgen.model.frontend.trace import Unsupported
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations import Binary, Reduce, Scalar, Unary
@@ -21,6 +23,8 @@ OVER_TOKENS = (
     "it reduces over some tokens, or over tokens of several sequences; a reduction must be over features of "
     "one token, or over all tokens of a sequence, which are the last of the leading dimensions"
 )
+NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": -math.inf, "min": math.inf}
+"""Elements that leave a reduction over tokens as it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +42,7 @@ class OnContents:
         for other in others:
             if not elements.matches(other, order):
                 raise elements.refusal(other, "it joins elements of different tokens")
-            names.append(draft.value(self.node, other.reshape(-1)[order[0]] // elements.stride))
+            names.append(draft.value(self.node, order.taken(other)[0] // elements.stride))
         name = draft.add(self.node, self.node.name, op, *names)
         return self._placed(name, order).reshape(first.shape)
 
@@ -83,7 +87,7 @@ class OnContents:
         order, columns = elements.spread(lines)
         op = Reduce(function, length)  # type: ignore[arg-type]
         name = self.draft.add(self.node, self.node.name, op, self.draft.value(self.node, columns))
-        return self._placed(name, order[:, ::length] // length)
+        return self._placed(name, order.moved(order.places[:, ::length] // length))
 
     def is_over_tokens(self, lines: torch.Tensor) -> bool:
         rows = lines % self.draft.elements.stride
@@ -95,20 +99,25 @@ class OnContents:
         if function == "squares":
             return self.over_tokens("sum", self.multiply(lines, lines))
         elements = self.draft.elements
+        if not elements.run or elements.are_single(lines // elements.stride):
+            raise Unsupported(OVER_TOKENS)
         run, width = elements.run, lines.shape[1]
-        if not run or width % run or elements.are_single(lines // elements.stride):
+        places = torch.arange(run)
+        if elements.framed:
+            places = (lines[0] % elements.stride % run).unique()
+        if width % len(places):
             raise Unsupported(OVER_TOKENS)
         in_order = lines.gather(1, (lines % elements.stride).argsort(dim=1, stable=True))
-        by_token = in_order.reshape(len(lines), run, width // run)
+        by_token = in_order.reshape(len(lines), len(places), -1)
         rows, columns = by_token % elements.stride, by_token // elements.stride
-        starts = rows[:, 0, 0]
-        wanted = starts[:, None, None] + torch.arange(run)[:, None]
+        starts = rows[:, 0, 0] - places[0]
+        wanted = starts[:, None, None] + places[:, None]
         if (rows != wanted).any() or (starts % run).any() or (columns != columns[:, :1]).any():
             raise Unsupported(OVER_TOKENS)
-        if width > run:
-            features = by_token.reshape(-1, width // run)
+        if width > len(places):
+            features = by_token.reshape(-1, width // len(places))
             inner = self.mean(features) if function == "mean" else self.extreme_or_sum(function, features)
-            return self.over_tokens(function, inner.reshape(len(lines), run))
+            return self.over_tokens(function, inner.reshape(len(lines), len(places)))
         order = starts.argsort(stable=True).reshape(len(elements.starts), -1)
         of_lines = columns[:, 0, 0][order]
         if not torch.equal(starts[order], elements.starts[:, None].expand(order.shape)) or (
@@ -116,7 +125,14 @@ class OnContents:
         ):
             raise Unsupported(OVER_TOKENS)
         source = self.draft.value(self.node, of_lines[0])
-        return self._placed(self.draft.sequences.reduced(self.node, function, source), order)
+        if len(places) < run:
+            source = self.draft.sequences.only(self.node, source, places, NEUTRAL[function])
+            if function == "mean":
+                total = self.draft.sequences.reduced(self.node, "sum", source)
+                summed = self._placed(total, Order(order, elements.starts, single=True))
+                return self.scaled(summed, 1 / len(places))
+        reduced = self.draft.sequences.reduced(self.node, function, source)
+        return self._placed(reduced, Order(order, elements.starts, single=True))
 
     def extreme_or_sum(self, function: str, lines: torch.Tensor) -> torch.Tensor:
         return self.least(lines) if function == "min" else self.reduced(function, lines)
@@ -159,10 +175,9 @@ class OnContents:
             step *= 2
         return lines
 
-    def _placed(self, name: str, order: torch.Tensor) -> torch.Tensor:
-        """Flat contents of a value, whose features have the places `order` [tokens, features]."""
-        elements = self.draft.elements
-        contents = torch.empty(order.numel(), dtype=torch.int64)
-        rows = elements.rows_of(len(order))[:, None]
-        contents[order] = elements.indices(self.draft.columns(name, order.shape[1]), rows)
+    def _placed(self, name: str, order: Order) -> torch.Tensor:
+        """Flat contents of a value, whose features have the places of `order`."""
+        contents = torch.empty(order.places.numel(), dtype=torch.int64)
+        columns = self.draft.columns(name, order.places.shape[1])
+        contents[order.places] = self.draft.elements.indices(columns, order.rows[:, None])
         return contents

@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from streamgen.base.errors import GraphError
 from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.elements import Order
 from streamgen.model.frontend.trace import Unsupported, shape
 from streamgen.model.graph.logical import Operator, Shape
 from streamgen.model.operations.registry import GROUP, find, is_offered
@@ -112,13 +113,13 @@ def _features(node: Node, op: Operator, given: list[int], first: Node) -> int:
     return result.features
 
 
-def _in_order(draft: Draft, node: Node, x: Node, order: torch.Tensor) -> torch.Tensor:
+def _in_order(draft: Draft, node: Node, x: Node, order: Order) -> torch.Tensor:
     """Columns of a further input, whose elements must have the layout of the first."""
 
     def read(contents: torch.Tensor) -> torch.Tensor:
-        if contents.numel() != order.numel() or not draft.elements.matches(contents, order):
+        if contents.numel() != order.places.numel() or not draft.elements.matches(contents, order):
             raise Unsupported("it joins values that have different tokens in the same places")
-        return contents.reshape(-1)[order[0]] // draft.elements.stride
+        return order.taken(contents)[0] // draft.elements.stride
 
     columns: torch.Tensor = draft.form(node, x, read)
     return columns

@@ -19,6 +19,7 @@ from streamgen.model.frontend import activations, arithmetic, index_moves, self_
 from streamgen.model.frontend.arithmetic import Operand, broadcast, compute, differs, operand_of
 from streamgen.model.frontend.cube import CUBIC
 from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.elements import Order
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
 from streamgen.model.operations import Expression
 
@@ -72,16 +73,16 @@ def _allowed(number: float) -> float:
     return number
 
 
-def _operand(draft: Draft, node: Node, source: Node, order: torch.Tensor) -> Operand:
+def _operand(draft: Draft, node: Node, source: Node, order: Order) -> Operand:
     tensor = None if draft.knows(source) else draft.constants.tensors[source]
     if tensor is None or tensor.is_floating_point():
         return operand_of(draft, node, source, order)
     if tensor.dtype.is_complex:
         raise Unsupported(f"a constant is {tensor.dtype}")
     array = tensor.to(torch.float32).numpy()
-    rows = np.broadcast_to(array, shape(node)).reshape(-1)[order.numpy()]
+    rows = order.taken(np.broadcast_to(array, shape(node)))
     if (rows != rows[:1]).any():
-        columns = draft.sequences.by_place(node, rows)
+        columns = draft.sequences.by_place(node, rows, order.rows)
         if columns is None:
             raise Unsupported(differs(array))
         return Operand(columns)

@@ -20,6 +20,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft, Later, Partial
+from streamgen.model.frontend.elements import Order
 from streamgen.model.frontend.trace import Mismatch, Unsupported, aten, shape
 from streamgen.model.operations import Rotary
 
@@ -55,7 +56,7 @@ class Product(Partial):
         order, columns = draft.elements.spread(self.x)
         if not draft.elements.matches(other.x, order):
             raise Unsupported(NEEDED)
-        others = other.x.reshape(-1)[order[0]] // draft.elements.stride
+        others = order.taken(other.x)[0] // draft.elements.stride
         turn = Turn(draft, node, order, ((columns, self), (others, other)), sign)
         draft.late(node, turn, len(columns), order)
 
@@ -110,7 +111,7 @@ class Turn(Later):
         self,
         draft: Draft,
         node: Node,
-        order: torch.Tensor,
+        order: Order,
         terms: Sequence[tuple[torch.Tensor, Product]],
         sign: int,
     ) -> None:
@@ -131,7 +132,7 @@ class Turn(Later):
     def _factors(self, positions: torch.Tensor) -> list[torch.Tensor]:
         """Both tables [T, features], float64."""
         return [
-            table(positions).broadcast_to(shape(self.node)).reshape(-1)[self.order].double()
+            self.order.taken(table(positions).broadcast_to(shape(self.node))).double()
             for table in self.tables
         ]
 

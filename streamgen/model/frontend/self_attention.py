@@ -52,7 +52,7 @@ class Scores(Partial):
         q, k = (draft.form(node, operand, lambda c: c) for operand in (a, b))
         lead, tokens = shape(node)[:-2], shape(node)[-2:]
         if min(q.ndim, k.ndim) < 2 or not (
-            tokens[1] in (tokens[0], draft.elements.stride) or draft.tables.counts
+            tokens[1] in (tokens[0], draft.elements.stride) or draft.tables.counts or draft.elements.framed
         ):
             raise Unsupported(cls.needed)
         k = k.transpose(-1, -2)
@@ -136,13 +136,14 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         )
     q = elements.heads(scores.q)
     heads = len(q.columns)
+    start = _first_key(draft, scores.k, v)
     keys = [_heads_of(draft, contents, q.order) for contents in (scores.k, v)]
     group = next(
         g
         for g in range(heads, 0, -1)
         if heads % g == 0 and all(torch.equal(heads_of, _shared(heads_of, g)) for heads_of in keys)
     )
-    causal, window = _mask(scores.seen, elements.before)
+    causal, window = _mask(scores.seen, elements.before + q.first - start, framed=elements.framed)
     queries, factor = draft.unscaled(q.columns)
     op = Attention(
         heads,
@@ -151,6 +152,7 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         scores.scale * factor,
         causal=causal,
         window=window,
+        start=start,
         soft_cap=scores.soft_cap,
     )
     parts = (queries, *(heads_of[::group] for heads_of in keys))
@@ -160,10 +162,20 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         draft.require_caches(names[1:], heads)
     name = draft.add(node, node.name, op, *names)
     mixed = draft.columns(name, heads * features).reshape(1, heads, 1, features)
-    runs = torch.arange(q.order.shape[0])[:, None, None, None] * tokens
     contents = torch.empty(q.order.numel(), tokens, features, dtype=torch.int64)
-    contents[q.order] = elements.indices(mixed, runs + elements.tokens[:tokens, None])
+    contents[q.order] = elements.indices(mixed, q.rows[:, None, :, None])
     draft.keep(node, contents.reshape(shape(node)))
+
+
+def _first_key(draft: Draft, k: torch.Tensor, v: torch.Tensor) -> int:
+    """The place of the first key in its sequence. Only keys in front of the others can be hidden."""
+    elements = draft.elements
+    if not elements.framed:
+        return 0
+    first, values = (elements.heads(contents).first for contents in (k, v))
+    if first != values or first + k.shape[-2] != (elements.run or elements.rows):
+        raise Unsupported("the places of its keys and values must be the last ones of their sequences")
+    return first
 
 
 def _without_later_places(scores: Scores, v: torch.Tensor, context: int) -> tuple[Scores, torch.Tensor]:
@@ -208,10 +220,11 @@ def _by_tokens(seen: torch.Tensor, tokens: int, keys: int) -> torch.Tensor:
     return wide[0]
 
 
-def _mask(seen: torch.Tensor | None, before: int) -> tuple[bool, int | None]:
-    """Whether a mask is causal, and its window. before: the number of positions before the first token."""
+def _mask(seen: torch.Tensor | None, before: int, *, framed: bool) -> tuple[bool, int | None]:
+    """Whether a mask is causal, and its window. before: the position of the first token, counted from the
+    first key."""
     if seen is None or seen.all():
-        if before:
+        if before and not framed:
             raise Unsupported("it has no causal mask")
         return False, None
     tokens, keys = seen.shape

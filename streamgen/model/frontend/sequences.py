@@ -1,15 +1,21 @@
 """Values of sequences in a draft: one row for all tokens of a sequence, and rows that differ by place."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch.fx import Node
 
+from streamgen.gateware.pointwise import FormulaBuilder
 from streamgen.model.frontend.elements import Elements
+from streamgen.model.frontend.trace import Unsupported
 from streamgen.model.graph.logical import Operator
-from streamgen.model.operations import PlaceRows, ReduceTokens, TokenRow
+from streamgen.model.operations import Expression, PlaceRows, ReduceTokens, TokenRow
 from streamgen.model.operations.place_rows import PLACES
+
+
+MOST_KINDS = 8  # of rows in one value, each from another value
 
 
 class Values(Protocol):
@@ -27,6 +33,23 @@ class Values(Protocol):
     def columns(self, name: str, features: int) -> torch.Tensor:
         """The columns of a value that an operation computes."""
 
+    def value(self, node: Node, columns: torch.Tensor) -> str:
+        """The name of a value with these columns."""
+
+    def number(self, value: float) -> int:
+        """A column that is a number in every row."""
+
+    def numbers(self, columns: torch.Tensor) -> np.ndarray | None:
+        """The numbers of columns; None unless all are numbers."""
+
+
+class FewRows(Exception):  # noqa: N818 - asks for a longer frame, never leaves the frontend
+    """A frame has too few places. size: the number that it needs."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"a frame of {size} tokens is needed")
+        self.size = size
+
 
 class Sequences:
     """The values of a draft that reduce the tokens of a sequence or tell their places apart.
@@ -41,7 +64,7 @@ class Sequences:
         self.ids: set[str] = set()
         self.places: str | None = None
         self.padding: dict[str, set[int]] | None = None
-        self._made: dict[tuple[str, str], str] = {}  # by reduction and value
+        self._made: dict[tuple[str | int, str], str] = {}  # by reduction and value
         self._sums: dict[str, str] = {}  # by name of a sum over tokens: the value that it sums
 
     def taken(self, node: Node, contents: torch.Tensor) -> torch.Tensor:
@@ -49,33 +72,33 @@ class Sequences:
         other contents, and ids, as they are."""
         elements = self.draft.elements
         rows, columns = contents % elements.stride, contents // elements.stride
-        for place, offset in (("first", 0), ("last", elements.run - 1)):
-            tokens = elements.starts + offset
-            if not contents.numel() or not torch.isin(rows, tokens).all():
-                continue
-            if contents.numel() % len(tokens) or elements.are_single(columns):
-                break
-            parts = elements.parts(columns.unique())
-            if any(name in self.ids for name, _ in parts):
-                break
-            new = columns.clone()
-            for name, features in parts:
-                size = elements.size(name)
-                taken = self.draft.columns(self.reduced(node, place, name), size)[features]
-                old = self.draft.columns(name, size)[features]
-                for one, other in zip(old.tolist(), taken.tolist(), strict=True):
-                    new[columns == one] = other
-            return elements.indices(new, rows - offset)
-        return contents
+        offset = int(rows.reshape(-1)[0]) % elements.run if contents.numel() else 0
+        place = {0: "first", elements.run - 1: "last"}.get(offset, offset if elements.framed else None)
+        if place is None or not contents.numel() or (rows % elements.run != offset).any():
+            return contents
+        if contents.numel() % len(elements.starts) or elements.are_single(columns):
+            return contents
+        parts = elements.parts(columns.unique())
+        if any(name in self.ids for name, _ in parts):
+            return contents
+        new = columns.clone()
+        for name, features in parts:
+            size = elements.size(name)
+            taken = self.draft.columns(self.reduced(node, place, name), size)[features]
+            old = self.draft.columns(name, size)[features]
+            for one, other in zip(old.tolist(), taken.tolist(), strict=True):
+                new[columns == one] = other
+        return elements.indices(new, rows - offset)
 
-    def reduced(self, node: Node, kind: str, source: str) -> str:
+    def reduced(self, node: Node, kind: str | int, source: str) -> str:
         """The value of one row that a reduction over tokens makes of a value, or that is its first or last
-        row."""
+        row, or the row of a place."""
         draft = self.draft
         if (kind, source) not in self._made:
             if source in draft.later:
                 source = draft.later[source].make(draft)
-            op = TokenRow(kind) if kind in ("first", "last") else ReduceTokens(kind)  # type: ignore[arg-type]
+            reduces = kind not in ("first", "last") and not isinstance(kind, int)
+            op = ReduceTokens(kind) if reduces else TokenRow(kind)  # type: ignore[arg-type]
             name = draft.add(node, f"{kind}_of_tokens", op, source)
             self._made[kind, source] = name
             if kind == "sum":
@@ -94,16 +117,130 @@ class Sequences:
             new.append(self.draft.columns(mean, elements.size(name))[features])
         return elements.indices(torch.cat(new).reshape(contents.shape), contents % elements.stride)
 
-    def by_place(self, node: Node, rows: np.ndarray) -> torch.Tensor | None:
-        """The columns of a value that has these constant rows [N, features], the same in each sequence; None
-        if they differ between sequences."""
+    def by_place(self, node: Node, numbers: np.ndarray, rows: torch.Tensor) -> torch.Tensor | None:
+        """The columns of a value that has these constant numbers [rows, features], the same in each sequence;
+        None if they differ between sequences. rows: which rows they are; all, or part of a frame."""
         draft, run = self.draft, self.draft.elements.run
-        if not run or len(rows) != draft.elements.rows:
+        elements = draft.elements
+        if not run or (len(rows) != elements.rows and not elements.framed):
             return None
-        by_run = rows.reshape(-1, run, rows.shape[1])
+        given = np.zeros((elements.rows, numbers.shape[1]), np.float32)
+        given[(rows - elements.before).numpy()] = numbers
+        by_run = given.reshape(-1, run, numbers.shape[1])
         if (by_run != by_run[:1]).any():
             return None
         if self.places is None:
             self.places = draft.name(PLACES)
         name = draft.add(node, f"{PLACES}_of_{node.name}", PlaceRows(by_run[0].copy()), self.places)
-        return draft.columns(name, rows.shape[1])
+        return draft.columns(name, numbers.shape[1])
+
+    def joined(self, node: Node, parts: Sequence[torch.Tensor | np.ndarray], dim: int) -> torch.Tensor:
+        """Contents of parts side by side in one dimension, contents or constants. If the dimension is tokens,
+        constants take the free places of their sequence, in order; else they are in the rows beside them.
+
+        Raises `FewRows` if there are too few places.
+        """
+        elements = self.draft.elements
+        run = elements.run or elements.rows
+        values = [part for part in parts if isinstance(part, torch.Tensor)]
+        dim %= values[0].ndim
+        beside = values[0].select(dim, 0) % elements.stride
+        rows = values[0] % elements.stride
+        by_token = bool((rows != beside.unsqueeze(dim)).any())
+        if rows.shape[dim] == 1:
+            by_token = dim < rows.ndim - 1
+        taken = set(torch.cat([(part % elements.stride % run).reshape(-1) for part in values]).tolist())
+        free = [place for place in range(run) if place not in taken]
+        wanted = sum(part.shape[dim] for part in parts if not isinstance(part, torch.Tensor))
+        if by_token and wanted > len(free):
+            raise FewRows(len(taken) + wanted)
+        places, contents = iter(free), []
+        for part in parts:
+            if isinstance(part, torch.Tensor):
+                contents.append(part)
+                continue
+            for index in range(part.shape[dim]):
+                given, where = np.unique(np.take(part, index, dim), return_inverse=True)
+                columns = torch.tensor([self.draft.number(float(number)) for number in given])
+                there = beside // run * run + next(places) if by_token else beside
+                made = elements.indices(columns[torch.from_numpy(where.reshape(beside.shape))], there)
+                contents.append(made.unsqueeze(dim))
+        return torch.cat(contents, dim)
+
+    def only(self, node: Node, source: str, places: torch.Tensor, other: float) -> str:
+        """A value with a number in all places of a sequence but these."""
+        features = self.draft.elements.size(source)
+        mask = self._by_places(node, places, np.ones((len(places), features), np.float32))
+        builder = FormulaBuilder()
+        here, value = builder.value("mask"), builder.value("value")
+        found = builder.formula(builder.apply("where", here, value, builder.constant(other)))
+        assert not isinstance(found, float)
+        names = {"mask": mask, "value": source}
+        return self.draft.add(node, f"{node.name}_of_places", Expression(found[0]), *map(names.get, found[1]))
+
+    def merged(self, node: Node, contents: torch.Tensor) -> torch.Tensor:
+        """Contents whose rows are parts of one value, if they are of several values, or of constants, in
+        different places of a sequence; other contents as they are."""
+        draft, elements = self.draft, self.draft.elements
+        flat = contents.reshape(-1)
+        rows, columns = flat % elements.stride, flat // elements.stride
+        present = rows.unique()
+        if not len(flat) or len(flat) % len(present) or elements.are_single(columns):
+            return contents
+        places = rows.argsort(stable=True).reshape(len(present), -1)
+        if (rows[places] != present[:, None]).any():
+            return contents
+        by_row = columns[places]
+        if (by_row == by_row[:1]).all():
+            return contents
+        elements.part(present)
+        run = elements.run or elements.rows
+        by_place = by_row.reshape(elements.rows // run, -1, by_row.shape[1])
+        if (by_place != by_place[:1]).any():
+            return contents
+        name = self._chosen(node, present[: by_place.shape[1]] % run, by_place[0])
+        new = torch.empty_like(flat)
+        new[places] = elements.indices(draft.columns(name, by_row.shape[1]), present[:, None])
+        return new.reshape(contents.shape)
+
+    def _chosen(self, node: Node, places: torch.Tensor, columns: torch.Tensor) -> str:
+        """The value that has, in each of these places of a sequence, the given columns [places, features]."""
+        draft = self.draft
+        numbers = {index: draft.numbers(row) for index, row in enumerate(columns)}
+        constant = [index for index, given in numbers.items() if given is not None]
+        others = columns[[index for index, given in numbers.items() if given is None]]
+        kinds = others.unique(dim=0)
+        if len(kinds) + bool(constant) > MOST_KINDS:
+            raise Unsupported(
+                f"its tokens are of {len(kinds)} values; at most {MOST_KINDS} may share a sequence"
+            )
+        result = ""
+        if constant:
+            result = self._by_places(
+                node, places[constant], np.stack([numbers[index] for index in constant])
+            )
+        for kind in kinds:
+            value = draft.value(node, kind)
+            if not result:
+                result = value
+                continue
+            here = [index for index in range(len(columns)) if torch.equal(columns[index], kind)]
+            mask = self._by_places(node, places[here], np.ones((len(here), len(kind)), np.float32))
+            builder = FormulaBuilder()
+            names = {"mask": mask, "value": value, "others": result}
+            found = builder.formula(builder.apply("where", *map(builder.value, names)))
+            assert not isinstance(found, float)
+            formula, keys = found
+            result = draft.add(
+                node, f"{node.name}_by_place", Expression(formula), *(names[str(key)] for key in keys)
+            )
+        return result
+
+    def _by_places(self, node: Node, places: torch.Tensor, numbers: np.ndarray) -> str:
+        """The value with constant numbers [places, features] in some places of each sequence, 0 in others."""
+        elements = self.draft.elements
+        tokens = elements.tokens.reshape(-1, elements.run or elements.rows)[:, places]
+        made = self.by_place(node, np.tile(numbers, (len(tokens), 1)), tokens.reshape(-1))
+        if made is None:
+            raise Unsupported("its tokens are of several values, and a sequence is one token")
+        return self.draft.value(node, made)

@@ -5,7 +5,7 @@
     y[t, h] = softmax over the positions p that t sees of s[t, h] @ v[p, g]
 
 If causal, position t sees p <= t, and of these the last `window`. If not causal, a window shows the
-positions |t - p| < `window`. Keys and values have one row for each
+positions |t - p| < `window`. Nothing sees the positions before `start`. Keys and values have one row for each
 position of the text (from a `Cache`) or, without a cache, one row for each token of the pass. The exact
 result is defined in `exact_attention`.
 """
@@ -32,7 +32,8 @@ from streamgen.numbers.quantisation import Numbers
 @dataclass(frozen=True)
 class Attention(Operator):
     """scale: the factor of a product of q and k. window: the number of positions that a query sees, itself
-    included: before it and, if the attention is not causal, as many behind it; None means all.
+    included: before it and, if the attention is not causal, as many behind it; None means all. start: the
+    first position that may be seen; of an attention without a cache.
 
     p_bits: bits of the integers of the softmax; set by `quantised`.
     """
@@ -44,6 +45,7 @@ class Attention(Operator):
     causal: bool = True
     window: int | None = None
     soft_cap: float | None = None
+    start: int = 0
     p_bits: int = 12
     arity = 3
     mixes_tokens = True
@@ -56,6 +58,8 @@ class Attention(Operator):
             raise GraphError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
         if self.window is not None and self.window < 1:
             raise GraphError(f"the window of an attention is {self.window} positions; at least 1 is needed")
+        if self.start < 0:
+            raise GraphError(f"an attention starts at position {self.start}; at least 0 is needed")
         if self.soft_cap is not None and not 0 < self.soft_cap < np.inf:
             raise GraphError(f"the soft-cap of an attention is {self.soft_cap}; it must be above 0")
         if not np.isfinite(self.scale):
@@ -86,6 +90,8 @@ class Attention(Operator):
                 )
         if k.rows != v.rows or q.rows != "tokens" or k.rows not in ("tokens", "positions"):
             raise GraphError(f"attention takes tokens and positions; it is given {q}, {k} and {v}")
+        if self.start and k.rows == "positions":
+            raise GraphError(f"an attention over a cache starts at position {self.start}; 0 is needed")
         if self.window is not None and not self.causal and k.rows == "positions":
             raise GraphError(
                 f"a window of {self.window} positions on both sides reads later tokens, which no cache "
@@ -104,14 +110,17 @@ class Attention(Operator):
         if self.soft_cap is not None:
             scores = self.soft_cap * np.tanh(scores / self.soft_cap)
         scores[..., ~self._seen(run.positions, places)] = -np.inf
-        terms = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        shares = terms / terms.sum(axis=-1, keepdims=True)
+        greatest = scores.max(axis=-1, keepdims=True)
+        terms = np.exp(scores - np.where(np.isneginf(greatest), 0.0, greatest))
+        total = terms.sum(axis=-1, keepdims=True)
+        shares = terms / np.where(total == 0, 1.0, total)  # a row that sees nothing gives zeros
         return np.einsum("ghts,sgd->tghd", shares, v, optimize=True).reshape(len(q), -1)
 
     def _seen(self, tokens: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Whether each token sees each position: bool [tokens, positions]."""
         behind = tokens[:, None] - places
         seen = behind >= 0 if self.causal else np.ones_like(behind, bool)
+        seen &= places >= self.start
         return seen if self.window is None else seen & (np.abs(behind) < self.window)
 
     def exact(self) -> Exact:
@@ -130,6 +139,7 @@ class Attention(Operator):
                 softmax=softmax,
                 causal=self.causal,
                 window=self.window or 0,
+                start=self.start,
                 soft_cap=self.soft_cap,
             )
 
@@ -181,6 +191,7 @@ class Attention(Operator):
             "rows_per_position": self.group,
             "rows_per_head": site.tokens * self.group,
         }
+        mask |= {"start": self.start} if self.start else {}
         if self.soft_cap is not None:
             cap = ScalarParams(
                 function="soft_cap",
@@ -212,6 +223,7 @@ class Attention(Operator):
         parts = [f"{self.heads} x {self.head_dim} on {self.kv_heads}"]
         parts += ["causal"] if self.causal else []
         parts += [] if self.window is None else [f"window {self.window}"]
+        parts += [f"from {self.start}"] if self.start else []
         return f"attention[{', '.join(parts + ([] if self.soft_cap is None else [f'cap {self.soft_cap}']))}]"
 
 

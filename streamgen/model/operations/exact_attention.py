@@ -88,13 +88,14 @@ def attend(
     softmax: AttentionSoftmaxParams,
     causal: bool = True,
     window: int = 0,
+    start: int = 0,
     soft_cap: float | None = None,
 ) -> ndarray:
     """Attention of heads of tokens from `position` on over those of all positions: f24 values float32 [T,
     heads · d].
 
     window: the number of positions that a token sees, on both sides of it if the attention is not causal; 0
-    means all.
+    means all. start: the first position that is seen.
     """
     heads, T, d = queries.codes.shape
     reals = keys.reals()
@@ -115,6 +116,7 @@ def attend(
             "length": seen,
             **window_bounds(position + first, window, causal=causal),
             "rows_per_position": sharing,
+            "start": min(start, seen),
         }
         for head in range(len(reals)):
             rows = grouped[head, tokens].reshape(-1, d)
