@@ -298,7 +298,10 @@ class _Steering:
                 continue
             ordered = sorted(ways, key=lambda source: min(ways[source]))
             way_of = {phase: way for way, source in enumerate(ordered) for phase in ways[source]}
-            orders = {phase: self._wanted(sink, phase) for phase in sorted(way_of)}
+            orders = {
+                phase: self._own(ordered[way], phase) if self._rereads(sink) else self._wanted(sink, phase)
+                for phase, way in sorted(way_of.items())
+            }
             bounds = {p: {"itensor": order, "way": way_of[p]} for p, order in orders.items()}
             node = f"select_{sink.node}" + ("" if sink.name == "i" else f"_{sink.name.removeprefix('i_')}")
             params = SelectParams(token_bits=_bits(orders), ways=len(ways), max_tokens=_longest(orders))
@@ -321,6 +324,8 @@ class _Steering:
             asked = source in self._like.asked
         elif all(same_stream(own[p], order) for p, orders in wanted.items() for order in orders):
             asked = False
+        elif any(self._rereads(sink) for sinks in phases.values() for sink in sinks):
+            asked = False  # the number of tokens that they want is no linear one, as descriptors need it
         else:
             agree = all(
                 same_stream(first_wanted[p], order) for p, orders in wanted.items() for order in orders
@@ -342,6 +347,12 @@ class _Steering:
         if sink.node in self._holds:
             return self._holds[sink.node].writes[phase]
         return self._nodes[sink.node].inputs(phase)[sink.name]
+
+    def _rereads(self, sink: Port) -> bool:
+        """Whether a sink wants a stream again for each token of another one."""
+        return sink.node in self._nodes and sink.name in getattr(
+            self._nodes[sink.node].params, "rereads", ()
+        )
 
     # The graph.
 

@@ -13,6 +13,7 @@ heads * dims], padded to whole tiles; their scales likewise with one column per 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from streamgen.contract import Bounds
 from streamgen.itensor import ITensor
@@ -35,6 +36,8 @@ class AttentionRowsParams:
     group: int
     max_length: int
     max_rows: int
+    rereads: ClassVar[frozenset[str]] = frozenset()
+    """Inputs that are wanted again for each row."""
 
     def __post_init__(self) -> None:
         for name, most in (

@@ -20,7 +20,7 @@ stalls.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from amaranth import Cat, Module, Signal, Value
@@ -51,6 +51,8 @@ _M_BITS = 16  # m_q * m_k
 @dataclass(frozen=True, kw_only=True)
 class AttentionScoresParams(AttentionRowsParams):
     """Bounds besides those of the rows: scale, a finite number, rounded to f24."""
+
+    rereads: ClassVar[frozenset[str]] = frozenset({"i_k", "i_k_scale"})
 
     @property
     def dots(self) -> ScoreDotsParams:

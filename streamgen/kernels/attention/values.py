@@ -21,7 +21,7 @@ Contexts of one row wait for each other some cycles: the third is let in when th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from amaranth import Cat, Module, Mux, Signal, Value
@@ -58,6 +58,7 @@ class AttentionValuesParams(AttentionRowsParams):
 
     p_bits: int = 12
     width: int = 1
+    rereads: ClassVar[frozenset[str]] = frozenset({"i_v"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -122,7 +122,7 @@ class MaskedRowsParams:
         for name, least, greatest in (
             ("rows", 1, (1 << ROWS_BITS) - 1),
             ("length", 1, self.max_length),
-            ("start", 0, length),
+            ("start", 0, self.max_length),
             ("window", 0, self.max_length),
             ("rows_per_position", 1, (1 << SHARING_BITS) - 1),
             ("rows_per_head", 1, rows),

@@ -64,7 +64,7 @@ class Sequences:
         self.ids: set[str] = set()
         self.places: str | None = None
         self.padding: dict[str, set[int]] | None = None
-        self._made: dict[tuple[str | int, str], str] = {}  # by reduction and value
+        self._made: dict[tuple[str, str], str] = {}  # by reduction and value
         self._sums: dict[str, str] = {}  # by name of a sum over tokens: the value that it sums
 
     def taken(self, node: Node, contents: torch.Tensor) -> torch.Tensor:
@@ -84,21 +84,25 @@ class Sequences:
         new = columns.clone()
         for name, features in parts:
             size = elements.size(name)
-            taken = self.draft.columns(self.reduced(node, place, name), size)[features]
+            if isinstance(place, int):
+                alone = self.only(node, name, torch.tensor([place]), 0.0)
+                row = self.reduced(node, "sum", alone)
+            else:
+                row = self.reduced(node, place, name)
+            taken = self.draft.columns(row, size)[features]
             old = self.draft.columns(name, size)[features]
             for one, other in zip(old.tolist(), taken.tolist(), strict=True):
                 new[columns == one] = other
         return elements.indices(new, rows - offset)
 
-    def reduced(self, node: Node, kind: str | int, source: str) -> str:
+    def reduced(self, node: Node, kind: str, source: str) -> str:
         """The value of one row that a reduction over tokens makes of a value, or that is its first or last
-        row, or the row of a place."""
+        row."""
         draft = self.draft
         if (kind, source) not in self._made:
             if source in draft.later:
                 source = draft.later[source].make(draft)
-            reduces = kind not in ("first", "last") and not isinstance(kind, int)
-            op = ReduceTokens(kind) if reduces else TokenRow(kind)  # type: ignore[arg-type]
+            op = TokenRow(kind) if kind in ("first", "last") else ReduceTokens(kind)  # type: ignore[arg-type]
             name = draft.add(node, f"{kind}_of_tokens", op, source)
             self._made[kind, source] = name
             if kind == "sum":

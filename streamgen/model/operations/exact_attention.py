@@ -116,7 +116,7 @@ def attend(
             "length": seen,
             **window_bounds(position + first, window, causal=causal),
             "rows_per_position": sharing,
-            "start": min(start, seen),
+            "start": start,
         }
         for head in range(len(reals)):
             rows = grouped[head, tokens].reshape(-1, d)

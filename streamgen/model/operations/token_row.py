@@ -1,4 +1,4 @@
-"""TokenRow: the row of one token of a sequence: the first, the last, or that of a place."""
+"""TokenRow: the row of the first or of the last token of a sequence."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -15,17 +15,15 @@ from streamgen.model.operations.site import Site, Stream
 
 @dataclass(frozen=True)
 class TokenRow(Operator):
-    """place: of the token; a number counts from the first one."""
+    """place: of the token."""
 
-    place: Literal["first", "last"] | int
+    place: Literal["first", "last"]
     mixes_tokens = True
     padding = "alike"
 
     def __post_init__(self) -> None:
-        if self.place not in ("first", "last") and (not isinstance(self.place, int) or self.place < 0):
-            raise GraphError(
-                f"the row of the {self.place!r} token is wanted; first, last and numbers from 0 are allowed"
-            )
+        if self.place not in ("first", "last"):
+            raise GraphError(f"the row of the {self.place!r} token is wanted; first and last are allowed")
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         (x,) = inputs
@@ -35,8 +33,7 @@ class TokenRow(Operator):
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
         (x,) = inputs
-        first = self._first(len(x))
-        return x[first : first + 1]
+        return x[:1] if self.place == "first" else x[-1:]
 
     def exact(self) -> Exact:
         return self.reference
@@ -45,17 +42,11 @@ class TokenRow(Operator):
         (x,) = inputs
         rows, features = site.count(x.shape), x.extent
         params = TakeRowsParams(dtype="f24", lanes=site.lanes, max_tokens=rows * features // site.lanes)
-        bounds = {"rows": rows, "features": features, "first": self._first(rows), "count": 1}
+        first = 0 if self.place == "first" else rows - 1
+        bounds = {"rows": rows, "features": features, "first": first, "count": 1}
         tile = tile_as_made(x.itensor, lambda tile: params.inputs({**bounds, "tile": tile})["i"])
         bounds |= {} if tile is None else {"tile": tile}
         return (site.kernel(site.name, params, bounds, i=x)["o"],)
 
-    def _first(self, rows: int) -> int:
-        if isinstance(self.place, int):
-            if self.place >= rows:
-                raise ValueError(f"token {self.place} of {rows} is wanted")
-            return self.place
-        return 0 if self.place == "first" else rows - 1
-
     def __str__(self) -> str:
-        return f"token_{self.place}" if isinstance(self.place, int) else f"{self.place}_token"
+        return f"{self.place}_token"
