@@ -260,6 +260,11 @@ class BinaryParams(ElementwiseParams):
         return BINARY_OPERATIONS[self.operation]
 
     @property
+    def rereads(self) -> frozenset[str]:
+        """Inputs whose tokens are no linear number: those of several rows in an order of their own."""
+        return frozenset({"i_b"}) if self.max_rows > 1 else frozenset()
+
+    @property
     def operands(self) -> tuple[str, ...]:
         return ("i_a", "i_b")
 

@@ -50,7 +50,8 @@ MOST_LANES = 16  # elements per cycle between matmuls, unless the user asks for 
 
 def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, LogicalGraph]:
     """The configuration with the tokens of a pass, and the graph, both with the smaller context. Raises
-    GraphError if a graph that is not a language model keeps state."""
+    GraphError if a graph that is not a language model keeps state, and ValueError if a pass has fewer tokens
+    than a sequence of a graph that holds for one number of them."""
     if not is_language_model(graph):
         if graph.context:
             raise GraphError(
@@ -59,7 +60,12 @@ def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, 
                 "row only (`LastRow`). This graph has the outputs "
                 f"{', '.join(f'{name!r} {graph.shapes[name]}' for name in graph.outputs)}"
             )
-        return replace(config, max_tokens=config.size("max_tokens")), graph
+        if graph.tokens and graph.tokens > (config.max_tokens or graph.tokens):
+            raise ValueError(
+                f"CompileConfig.max_tokens is {config.max_tokens}; the sequences of the module have "
+                f"{graph.tokens} tokens, and a pass computes whole sequences"
+            )
+        return replace(config, max_tokens=graph.tokens or config.size("max_tokens")), graph
     context = min(config.size("context"), graph.context)
     config = replace(config, context=context, max_tokens=min(config.size("max_tokens"), context))
     return config, replace(graph, context=context)

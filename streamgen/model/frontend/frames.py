@@ -75,7 +75,7 @@ def framed(frame: Frame, tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.reshape(*lead, frame.tokens, -1)
     missing = [*tensor.shape]
     missing[frame.dimension] = frame.size - frame.tokens
-    return torch.cat([tensor.new_zeros(missing), tensor], frame.dimension)
+    return torch.cat([torch.zeros(missing, dtype=tensor.dtype), tensor], frame.dimension)
 
 
 def unframed(frame: Frame, rows: torch.Tensor) -> torch.Tensor:
@@ -176,7 +176,7 @@ def _first_lines(graph: torch.fx.Graph, source: Node, extents: Sequence[int]) ->
     known: dict[Node, Any] = {source: torch.arange(prod(extents)).reshape(*extents)}
     for node in graph.nodes:
         read = [n for n in node.all_input_nodes if n in known]
-        if node.op != "call_function" or not read:
+        if node.op != "call_function" or not read or node.meta.get("val") is None:  # None: an assertion
             continue
         contents = known[read[0]]
         if node.target in CONVOLUTIONS:

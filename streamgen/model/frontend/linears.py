@@ -60,7 +60,7 @@ def _matmul(draft: Draft, node: Node) -> None:
     a, b = node.args[:2]
     if a in draft.partial:
         draft.partial[a].summed(draft, node, b)
-    elif draft.knows(a) and draft.knows(b):
+    elif draft.knows(a) and draft.knows(b) or _of_queries(draft, node, a, b):
         draft.half(node, Scores.of(draft, node, a, b))
     elif draft.knows(a) and shape(b).numel() == shape(b)[-2:].numel():
         _product(draft, node, a, b, None, transposed=True)
@@ -68,6 +68,14 @@ def _matmul(draft: Draft, node: Node) -> None:
         raise Unsupported(
             "the left operand must be a value, the right one a parameter of shape [features, features]"
         )
+
+
+def _of_queries(draft: Draft, node: Node, a: Any, b: Any) -> bool:
+    """Whether a product of a constant and a value is scores of constant queries: a softmax reads it."""
+    if not draft.elements.framed or draft.knows(a) or not draft.knows(b) or len(shape(a)) < 3:
+        return False
+    readers = [user.target for user in node.users]
+    return bool(readers) and all("softmax" in str(target) or target in SCALED for target in readers)
 
 
 def _addmm(draft: Draft, node: Node) -> None:
@@ -105,6 +113,7 @@ def _convolution(draft: Draft, node: Node) -> None:
     draft.keep(node, results.reshape(shape(node)))
 
 
+SCALED = {aten.mul.Tensor, aten.div.Tensor, aten.add.Tensor}
 CALLS = {
     aten.linear.default: _linear,
     **dict.fromkeys(CONVOLUTIONS, _convolution),

@@ -5,7 +5,8 @@
 
 The attention is over the given tokens or, in a language model, over the positions of a cache. Masks are
 constants of the traced tokens, or tables of their positions. A mask must show each token all tokens, those up
-to itself, the last few of these, or a few on both sides of it. Heads, and key heads that several query heads
+to itself, the last few of these, or a few on both sides of it. In a frame, any constant may be added: it is a
+bias of scores. Heads, and key heads that several query heads
 share, are recognised by the contents of the tensors.
 """
 
@@ -17,10 +18,12 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft, Partial
+from streamgen.model.frontend.elements import HeadOrder
 from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Attention, LogSoftmax, Softmax
 
+HIDDEN = -(2.0**100)  # a bias that hides a score
 MASKED = -1e4  # a mask adds at most this number, so that no float keeps anything of the term
 MASK = "only scores of an attention can be masked, with a constant"
 SHARES = "the softmax of attention scores can only multiply values: softmax(q @ k.T) @ v"
@@ -30,7 +33,8 @@ SHARES = "the softmax of attention scores can only multiply values: softmax(q @ 
 class Scores(Partial):
     """scale · q @ k.T, perhaps soft-capped. q, k: contents, broadcast. masks: rows and columns of their
     masks. seen: bool of these extents; None means all. hidden_at: the greatest number that hidden scores
-    became. form: "tanh" if the multiplication by the cap is still missing."""
+    became. form: "tanh" if the multiplication by the cap is still missing. framed: whether constants may be
+    biases. added: float64, the constants that are added in a frame; None means none."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -41,6 +45,8 @@ class Scores(Partial):
     hidden_at: float = -math.inf
     soft_cap: float | None = None
     form: Literal["product", "tanh", "capped"] = "product"
+    framed: bool = False
+    added: torch.Tensor | None = None
     needed = (
         "a product of two values must be scores of an attention: softmax(scale * q @ k.T + mask) @ v, "
         "the mask a constant"
@@ -49,7 +55,7 @@ class Scores(Partial):
     @classmethod
     def of(cls, draft: Draft, node: Node, a: Any, b: Any) -> "Scores":
         """a @ b of two values."""
-        q, k = (draft.form(node, operand, lambda c: c) for operand in (a, b))
+        q, k = _operand(draft, node, a), _operand(draft, node, b, transposed=True)
         lead, tokens = shape(node)[:-2], shape(node)[-2:]
         if min(q.ndim, k.ndim) < 2 or not (
             tokens[1] in (tokens[0], draft.elements.stride) or draft.tables.counts or draft.elements.framed
@@ -57,7 +63,10 @@ class Scores(Partial):
             raise Unsupported(cls.needed)
         k = k.transpose(-1, -2)
         masks = draft.tables.masks(*tokens)
-        return cls(q.expand(*lead, *q.shape[-2:]), k.expand(*lead, *k.shape[-2:]), masks)
+        framed = draft.elements.framed
+        return cls(
+            q.expand(*lead, *q.shape[-2:]), k.expand(*lead, *k.shape[-2:]), masks, framed=framed
+        )
 
     def times(self, factor: float) -> "Scores":
         if self.seen is not None and not self.hidden_at * factor <= MASKED:
@@ -66,7 +75,8 @@ class Scores(Partial):
             return replace(self, scale=self.scale * factor, soft_cap=factor, form="capped")
         if self.form == "capped":
             raise Unsupported("scores must be scaled before they are soft-capped")
-        return replace(self, scale=self.scale * factor, hidden_at=self.hidden_at * factor)
+        added = None if self.added is None else self.added * factor
+        return replace(self, scale=self.scale * factor, hidden_at=self.hidden_at * factor, added=added)
 
     def weighed(self, factors: torch.Tensor) -> "Scores":
         kept = factors == 1
@@ -82,15 +92,29 @@ class Scores(Partial):
         return replace(self, form="tanh")
 
     def plus(self, constant: torch.Tensor) -> "Scores":
+        if self.framed:
+            return self._biased(constant)
         seen = _added(constant)
         return self._masked(seen, float(constant[~seen].max()) if not seen.all() else -math.inf)
 
     def hidden(self, mask: torch.Tensor, fill: float) -> "Scores":
         if fill > MASKED:
             raise Unsupported(f"masked scores must become one number of at most {MASKED:.0f}")
+        if self.framed:
+            return self._biased(torch.zeros(mask.shape).masked_fill(mask, HIDDEN))
         return self._masked(~mask, fill)
 
+    def _biased(self, constant: torch.Tensor) -> "Scores":
+        """Plus a constant, of which numbers of at most MASKED hide scores."""
+        if self.form == "tanh":
+            return replace(self, soft_cap=1.0, form="capped")._biased(constant)
+        wide = constant.double()
+        wide = wide.masked_fill(wide <= MASKED, -math.inf)
+        return replace(self, added=wide if self.added is None else self.added + wide)
+
     def softmax(self) -> "Shares":
+        if self.zeroed is not None and self.framed:
+            raise Unsupported("scores of a frame can only be multiplied with one number")
         if self.zeroed is not None and (self.seen is None or (self.zeroed & self.seen).any()):
             raise Unsupported("a mask must hide the scores that are multiplied with zero")
         return Shares(self if self.form != "tanh" else replace(self, soft_cap=1.0))
@@ -115,13 +139,25 @@ class Shares(Partial):
 
     def summed(self, draft: Draft, node: Node, other: Node) -> None:
         scores = self.scores
-        v = draft.form(node, other, lambda c: c)
+        v = _operand(draft, node, other)
         if v.ndim < 2 or v.shape[-2] != scores.k.shape[-2]:
             raise Unsupported(SHARES)
         lead = scores.q.shape[:-2]
         alike = v.shape[:-2].numel() == lead.numel()  # although the softmax lost a leading 1
         v = v.reshape(*lead, *v.shape[-2:]) if alike else v.expand(*lead, *v.shape[-2:])
         _attend(draft, node, scores, v)
+
+
+def _operand(draft: Draft, node: Node, source: Any, *, transposed: bool = False) -> torch.Tensor:
+    """Contents of queries, keys or values, which may be constants of a frame. transposed: whether tokens are
+    the last dimension."""
+    if draft.elements.framed and not draft.knows(source) and source in draft.constants.tensors:
+        array = draft.constants.array(node, source)
+        if array.ndim > 1:
+            swapped = draft.sequences.constant(node, array.swapaxes(-1, -2) if transposed else array)
+            return swapped.mT if transposed else swapped
+    contents: torch.Tensor = draft.form(node, source, lambda c: c)
+    return contents
 
 
 def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
@@ -143,7 +179,11 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         for g in range(heads, 0, -1)
         if heads % g == 0 and all(torch.equal(heads_of, _shared(heads_of, g)) for heads_of in keys)
     )
-    causal, window = _mask(scores.seen, elements.before + q.first - start, framed=elements.framed)
+    before = elements.before + q.first - start
+    if elements.framed:
+        causal, window, bias = _of_frame(draft, node, scores, q, before)
+    else:
+        causal, window, bias = *_mask(scores.seen, before), ""
     queries, factor = draft.unscaled(q.columns)
     op = Attention(
         heads,
@@ -153,6 +193,7 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         causal=causal,
         window=window,
         start=start,
+        biased=bool(bias),
         soft_cap=scores.soft_cap,
     )
     parts = (queries, *(heads_of[::group] for heads_of in keys))
@@ -160,11 +201,38 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
     names = [draft.value(node, features_of.reshape(-1)) for features_of in columns]
     if draft.elements.before:
         draft.require_caches(names[1:], heads)
-    name = draft.add(node, node.name, op, *names)
+    name = draft.add(node, node.name, op, *names, *filter(None, [bias]))
     mixed = draft.columns(name, heads * features).reshape(1, heads, 1, features)
     contents = torch.empty(q.order.numel(), tokens, features, dtype=torch.int64)
     contents[q.order] = elements.indices(mixed, q.rows[:, None, :, None])
     draft.keep(node, contents.reshape(shape(node)))
+
+
+def _of_frame(
+    draft: Draft, node: Node, scores: Scores, q: HeadOrder, before: int
+) -> tuple[bool, int | None, str]:
+    """Whether attention in a frame is causal, its window, and the name of its bias; empty if there is none."""
+    if scores.added is None:
+        return False, None, ""
+    lead, extents = scores.q.shape[:-2], (scores.q.shape[-2], scores.k.shape[-2])
+    added = scores.added.broadcast_to(*lead, *extents).reshape(-1, *extents)
+    seen = added > -math.inf
+    try:
+        causal, window = _mask(_by_tokens(seen, *extents), before, framed=True)
+        rest = added.masked_fill(~seen, 0.0)
+    except Unsupported:  # any other mask is numbers
+        causal, window, rest = False, None, added.masked_fill(~seen, HIDDEN)
+    if not rest.any():
+        return causal, window, ""
+    elements = draft.elements
+    run = elements.run or elements.rows
+    runs, heads = q.order.shape
+    numbers = torch.zeros(runs, extents[0], heads, run)
+    numbers[..., run - extents[1] :] = rest[q.order].transpose(1, 2)
+    columns = draft.sequences.by_place(node, numbers.flatten(2).flatten(0, 1).numpy(), q.rows.reshape(-1))
+    if columns is None:
+        raise Unsupported("the bias of its scores differs between sequences")
+    return causal, window, draft.value(node, columns)
 
 
 def _first_key(draft: Draft, k: torch.Tensor, v: torch.Tensor) -> int:
@@ -220,7 +288,7 @@ def _by_tokens(seen: torch.Tensor, tokens: int, keys: int) -> torch.Tensor:
     return wide[0]
 
 
-def _mask(seen: torch.Tensor | None, before: int, *, framed: bool) -> tuple[bool, int | None]:
+def _mask(seen: torch.Tensor | None, before: int, *, framed: bool = False) -> tuple[bool, int | None]:
     """Whether a mask is causal, and its window. before: the position of the first token, counted from the
     first key."""
     if seen is None or seen.all():
@@ -248,7 +316,7 @@ def _scaled_dot_product(draft: Draft, node: Node) -> None:
     given: dict[str, Any] = dict(zip(names, node.args, strict=False)) | node.kwargs
     if given.get("dropout_p"):
         raise Unsupported("it has dropout; call module.eval() first")
-    q, k, v = (draft.form(node, given[name], lambda c: c) for name in names[:3])
+    q, k, v = (_operand(draft, node, given[name]) for name in names[:3])
     lead, tokens = shape(node)[:-2], q.shape[-2]
     if given.get("enable_gqa"):
         k, v = (heads.repeat_interleave(q.shape[-3] // heads.shape[-3], -3) for heads in (k, v))
@@ -259,19 +327,25 @@ def _scaled_dot_product(draft: Draft, node: Node) -> None:
         k.expand(*lead, *k.shape[-2:]),
         masks,
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
+        framed=draft.elements.framed,
     )
     if given.get("is_causal"):
         if draft.elements.before:
             raise Unsupported(
                 "is_causal aligns the first query with the first key of the cache; give a mask instead"
             )
-        scores = replace(scores, seen=torch.ones(masks, dtype=torch.bool).tril())
+        causal = torch.ones(masks, dtype=torch.bool).tril()
+        scores = scores.hidden(~causal, -math.inf) if scores.framed else replace(scores, seen=causal)
     if (mask := given.get("attn_mask")) is not None:
         if draft.knows(mask):
             raise Unsupported("its mask is computed at run time")
         shown = draft.tables.shown(mask)
-        seen = shown if shown.dtype == torch.bool else _added(shown)
-        scores = replace(scores, seen=_by_tokens(seen, *masks))
+        if scores.framed:
+            truth = shown.dtype == torch.bool
+            scores = scores.hidden(~shown, -math.inf) if truth else scores.plus(shown)
+        else:
+            seen = shown if shown.dtype == torch.bool else _added(shown)
+            scores = replace(scores, seen=_by_tokens(seen, *masks))
     _attend(draft, node, scores, v.expand(*lead, *v.shape[-2:]))
 
 

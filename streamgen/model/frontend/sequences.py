@@ -138,6 +138,28 @@ class Sequences:
         name = draft.add(node, f"{PLACES}_of_{node.name}", PlaceRows(by_run[0].copy()), self.places)
         return draft.columns(name, numbers.shape[1])
 
+    def constant(self, node: Node, array: np.ndarray) -> torch.Tensor:
+        """Contents of a constant [.., heads, tokens, features], which lies at the end of each sequence.
+
+        Raises `FewRows` if it has too many tokens, and Unsupported if it differs between sequences.
+        """
+        elements = self.draft.elements
+        run = elements.run or elements.rows
+        tokens, features = array.shape[-2:]
+        if tokens > run:
+            raise FewRows(tokens)
+        sequences = elements.rows // run
+        if array.size % (sequences * tokens * features):
+            raise Unsupported(f"a constant of shape {list(array.shape)} is not the same for all sequences")
+        heads = array.reshape(sequences, -1, tokens, features)
+        places = elements.tokens.reshape(sequences, run)[:, run - tokens :]
+        by_row = np.moveaxis(heads, 2, 1).reshape(sequences * tokens, -1)
+        columns = self.by_place(node, by_row, places.reshape(-1))
+        if columns is None:
+            raise Unsupported(f"a constant of shape {list(array.shape)} is not the same for all sequences")
+        contents = elements.indices(columns.reshape(-1, 1, features), places[:, None, :, None])
+        return contents.reshape(array.shape)
+
     def joined(self, node: Node, parts: Sequence[torch.Tensor | np.ndarray], dim: int) -> torch.Tensor:
         """Contents of parts side by side in one dimension, contents or constants. If the dimension is tokens,
         constants take the free places of their sequence, in order; else they are in the rows beside them.

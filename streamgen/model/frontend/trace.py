@@ -146,7 +146,10 @@ class Constants:
         if target in (aten.dropout.default, aten.feature_dropout.default) and not node.args[2]:
             self.tensors[node] = self.tensors[node.args[0]]
             return
-        if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in target.tags:
+        if not isinstance(target, torch._ops.OpOverload):
+            raise Unsupported()
+        attends = target == aten.scaled_dot_product_attention.default and not arguments(node)["dropout_p"]
+        if torch.Tag.nondeterministic_seeded in target.tags and not attends:
             raise Unsupported()
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._read)
         own = target._schema.is_mutable and args[0].untyped_storage().data_ptr() in self.own

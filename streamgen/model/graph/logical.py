@@ -268,7 +268,7 @@ class LogicalGraph:
     their use, that shapes fit, that nothing is unused, and that an operation computes each output.
 
     context: positions that a text may have; 0 if nothing depends on positions. requested: outputs that a run
-    writes only on request.
+    writes only on request. tokens: of each sequence, if the graph holds for one number alone; otherwise 0.
     """
 
     inputs: tuple[Input, ...]
@@ -277,6 +277,7 @@ class LogicalGraph:
     name: str = "module"
     context: int = 0
     requested: frozenset[str] = frozenset()
+    tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.context < 0:

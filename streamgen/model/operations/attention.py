@@ -2,6 +2,7 @@
 
     s[t, h, p] = scale · q[t, h] . k[p, g]      g = h // (heads / kv_heads)
     s = cap · tanh(s / cap), if there is a cap
+    s = s + b[t, h, p], if there is a bias
     y[t, h] = softmax over the positions p that t sees of s[t, h] @ v[p, g]
 
 If causal, position t sees p <= t, and of these the last `window`. If not causal, a window shows the
@@ -10,6 +11,7 @@ position of the text (from a `Cache`) or, without a cache, one row for each toke
 result is defined in `exact_attention`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +21,8 @@ from streamgen.base.errors import GraphError
 from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
-from streamgen.kernels.elementwise import ScalarParams
+from streamgen.itensor import ITensor
+from streamgen.kernels.elementwise import BinaryParams, ScalarParams
 from streamgen.kernels.memory import KvLoadParams
 from streamgen.model.graph.logical import AttentionHeads, Exact, Operator, Shape
 from streamgen.model.graph.run import Run
@@ -33,7 +36,9 @@ from streamgen.numbers.quantisation import Numbers
 class Attention(Operator):
     """scale: the factor of a product of q and k. window: the number of positions that a query sees, itself
     included: before it and, if the attention is not causal, as many behind it; None means all. start: the
-    first position that may be seen; of an attention without a cache.
+    first position that may be seen; of an attention without a cache. biased: whether there is a fourth value,
+    whose rows hold a number for each query head and position of a sequence. A design with a bias takes
+    sequences of that number of positions alone.
 
     p_bits: bits of the integers of the softmax; set by `quantised`.
     """
@@ -46,8 +51,8 @@ class Attention(Operator):
     window: int | None = None
     soft_cap: float | None = None
     start: int = 0
+    biased: bool = False
     p_bits: int = 12
-    arity = 3
     mixes_tokens = True
 
     def __post_init__(self) -> None:
@@ -67,6 +72,10 @@ class Attention(Operator):
         object.__setattr__(self, "scale", float(self.scale))  # a numpy scalar would widen float32
 
     @property
+    def arity(self) -> int:  # type: ignore[override]
+        return 4 if self.biased else 3
+
+    @property
     def group(self) -> int:
         """The number of query heads that share a head of keys."""
         return self.heads // self.kv_heads
@@ -81,7 +90,10 @@ class Attention(Operator):
         return self.heads * self.head_dim // tile if operand == 0 and not tile % self.head_dim else 1
 
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
-        q, k, v = inputs
+        q, k, v, *biases = inputs
+        for bias in biases:
+            if bias.features % self.heads or bias.rows != "tokens":
+                raise GraphError(f"the bias of {self.heads} heads has a number for each position, not {bias}")
         for name, shape, heads in (("q", q, self.heads), ("k", k, self.kv_heads), ("v", v, self.kv_heads)):
             if shape.features != heads * self.head_dim:
                 raise GraphError(
@@ -90,8 +102,8 @@ class Attention(Operator):
                 )
         if k.rows != v.rows or q.rows != "tokens" or k.rows not in ("tokens", "positions"):
             raise GraphError(f"attention takes tokens and positions; it is given {q}, {k} and {v}")
-        if self.start and k.rows == "positions":
-            raise GraphError(f"an attention over a cache starts at position {self.start}; 0 is needed")
+        if (self.start or self.biased) and k.rows == "positions":
+            raise GraphError(f"{self} reads a cache; it has no bias and starts at position 0 there")
         if self.window is not None and not self.causal and k.rows == "positions":
             raise GraphError(
                 f"a window of {self.window} positions on both sides reads later tokens, which no cache "
@@ -103,12 +115,14 @@ class Attention(Operator):
         return replace(self, p_bits=numbers.p_bits)
 
     def reference(self, run: Run, *inputs: np.ndarray) -> np.ndarray:
-        q, k, v = (array.reshape(len(array), -1, self.head_dim) for array in inputs)
+        q, k, v = (array.reshape(len(array), -1, self.head_dim) for array in inputs[:3])
         places = np.arange(len(k)) + (0 if len(k) == run.position + run.tokens else run.position)
         grouped = q.reshape(len(q), self.kv_heads, self.group, self.head_dim)
         scores = np.einsum("tghd,sgd->ghts", grouped, k, optimize=True) * self.scale
         if self.soft_cap is not None:
             scores = self.soft_cap * np.tanh(scores / self.soft_cap)
+        for bias in inputs[3:]:
+            scores = scores + bias.reshape(len(q), self.kv_heads, self.group, -1).transpose(1, 2, 0, 3)
         scores[..., ~self._seen(run.positions, places)] = -np.inf
         greatest = scores.max(axis=-1, keepdims=True)
         terms = np.exp(scores - np.where(np.isneginf(greatest), 0.0, greatest))
@@ -124,7 +138,7 @@ class Attention(Operator):
         return seen if self.window is None else seen & (np.abs(behind) < self.window)
 
     def exact(self) -> Exact:
-        def compute(run: Run, x: np.ndarray, keys: Any, values: Any) -> np.ndarray:
+        def compute(run: Run, x: np.ndarray, keys: Any, values: Any, *bias: np.ndarray) -> np.ndarray:
             cached = [
                 rows if isinstance(rows, HeadCodes) else quantise_heads(rows, self.kv_heads)
                 for rows in (keys, values)
@@ -140,6 +154,7 @@ class Attention(Operator):
                 causal=self.causal,
                 window=self.window or 0,
                 start=self.start,
+                bias=bias[0].reshape(len(x), self.heads, -1) if bias else None,
                 soft_cap=self.soft_cap,
             )
 
@@ -148,9 +163,11 @@ class Attention(Operator):
     def bind(self, site: Site, *inputs: Any) -> tuple[Stream, ...]:
         """Scores, softmax and sums of values. Each head of a cache is read once, several positions per cycle.
 
-        Keys and values that are rows of the pass come one per cycle.
+        Keys and values that are rows of the pass come one per cycle. Attention with a bias has kernels of its
+        own, because streams of scores cannot change their way between phases.
         """
-        q, keys, values = inputs
+        q, keys, values, *biases = inputs
+        own = "biased_" if biases else ""
         name = f"quantise_{site.name}"
         queries = quantise_heads_of(site, name, self.heads, self.head_dim, q, lambda tile: True)
         cached = isinstance(keys, Kept)
@@ -175,7 +192,7 @@ class Attention(Operator):
         }
         where = {"heads": self.kv_heads, "t": site.tokens, "length": position + site.tokens}
         scores = site.kernel(
-            "scores",
+            f"{own}scores",
             AttentionScoresParams(**built),
             {**where, "scale": self.scale},
             i_q=queries.x,
@@ -201,15 +218,17 @@ class Attention(Operator):
             )
             bounds = {"itensor": scores.itensor, "constant": self.soft_cap, **rows}
             scores = site.kernel("soft_cap", cap, bounds, i=scores)["o"]
+        for bias in biases:
+            scores = self._with_bias(site, scores, bias, where, rows)
         longest = most
         if mask["window"] and not self.causal:  # numbers of the softmax have the bits of its longest row
             last = mask["position"] + site.tokens - 1
             longest = max(most, mask["window"], 1 << (last.bit_length() - 1))
         params = AttentionSoftmaxParams(lanes=lanes, max_length=longest, p_bits=self.p_bits)
-        shares = site.kernel("softmax", params, mask, i=scores)
+        shares = site.kernel(f"{own}softmax", params, mask, i=scores)
         sums = AttentionValuesParams(**built, p_bits=self.p_bits, width=head_lanes(site, self.head_dim))
         ports = site.kernel(
-            "values",
+            f"{own}values",
             sums,
             where,
             i_p=shares["o_p"],
@@ -219,11 +238,26 @@ class Attention(Operator):
         )
         return (ports["o"],)
 
+    def _with_bias(
+        self, site: Site, scores: Stream, bias: Stream, where: Mapping[str, int], rows: Mapping[str, int]
+    ) -> Stream:
+        """Scores plus the numbers of their heads and positions, one per cycle."""
+        positions = bias.shape.features // self.heads
+        loops = (where["heads"], where["t"], self.group, where["length"])
+        steps = (self.group * positions, 1, positions, 1)
+        order = ITensor((1, 1), "f24", loops, steps, ((1,), (0, 2, 3)))
+        add = BinaryParams(
+            operation="add", lanes=1, max_tokens=site.tokens, max_rows=site.tokens * self.heads
+        )
+        bounds = {"itensor": scores.itensor, "b": order, **rows}
+        return site.kernel("score_bias", add, bounds, i_a=scores, i_b=bias)["o"]
+
     def __str__(self) -> str:
         parts = [f"{self.heads} x {self.head_dim} on {self.kv_heads}"]
         parts += ["causal"] if self.causal else []
         parts += [] if self.window is None else [f"window {self.window}"]
         parts += [f"from {self.start}"] if self.start else []
+        parts += ["biased"] if self.biased else []
         return f"attention[{', '.join(parts + ([] if self.soft_cap is None else [f'cap {self.soft_cap}']))}]"
 
 

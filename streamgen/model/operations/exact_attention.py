@@ -28,7 +28,7 @@ from streamgen.gateware.arith.scale import ACCUMULATOR_FRACTION
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.attention.row_codes import split_scale
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
-from streamgen.kernels.elementwise import ScalarParams
+from streamgen.kernels.elementwise import BINARY_OPERATIONS, ScalarParams
 from streamgen.model.operations.exact_linear import EXACT
 from streamgen.numbers.formats import E_NOT_FINITE
 
@@ -89,13 +89,15 @@ def attend(
     causal: bool = True,
     window: int = 0,
     start: int = 0,
+    bias: ndarray | None = None,
     soft_cap: float | None = None,
 ) -> ndarray:
     """Attention of heads of tokens from `position` on over those of all positions: f24 values float32 [T,
     heads · d].
 
     window: the number of positions that a token sees, on both sides of it if the attention is not causal; 0
-    means all. start: the first position that is seen.
+    means all. start: the first position that is seen. bias: f24 numbers [T,
+    heads, positions] that are added to the scores.
     """
     heads, T, d = queries.codes.shape
     reals = keys.reals()
@@ -124,6 +126,9 @@ def attend(
             if soft_cap is not None:
                 cap = ScalarParams(function="soft_cap", lanes=1, max_tokens=1)
                 scores = cap.golden({"constant": soft_cap}, {"i": scores})["o"]
+            if bias is not None:
+                own = bias[tokens, head * sharing : (head + 1) * sharing, :seen]
+                scores = BINARY_OPERATIONS["add"].golden(scores, own.reshape(scores.shape).astype(np.float64))
             shares = softmax.golden(bounds, {"i": scores})
             sums = _sums(shares["o_p"].astype(np.float64), integers[head, :seen], softmax.p_bits)
             total = shares["o_sum"][:, None]
