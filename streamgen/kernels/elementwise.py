@@ -50,7 +50,13 @@ from streamgen.gateware.arith import (
 )
 from streamgen.gateware.functions import FUNCTIONS
 from streamgen.gateware.rtl import Shared
-from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature, skid_resources
+from streamgen.gateware.stream import (
+    CountdownParams,
+    add_rows,
+    add_skid,
+    descriptor_signature,
+    skid_resources,
+)
 from streamgen.itensor import ITensor
 
 
@@ -131,6 +137,12 @@ class ElementwiseParams(ABC):
     def pins(self) -> Mapping[str, str]:
         """The pin of the unit for each operand and constant."""
         return {name: name.removeprefix("i_") for name in self.operands}
+
+    @property
+    def squares(self) -> frozenset[str]:
+        """Ports whose streams have a number of rows and of tokens of a row: all, if there may be several
+        rows."""
+        return frozenset({*self.operands, "o"}) if self.max_rows > 1 else frozenset()
 
     @property
     def latency(self) -> int:
@@ -260,11 +272,6 @@ class BinaryParams(ElementwiseParams):
         return BINARY_OPERATIONS[self.operation]
 
     @property
-    def rereads(self) -> frozenset[str]:
-        """Inputs whose tokens are no linear number: those of several rows in an order of their own."""
-        return frozenset({"i_b"}) if self.max_rows > 1 else frozenset()
-
-    @property
     def operands(self) -> tuple[str, ...]:
         return ("i_a", "i_b")
 
@@ -370,7 +377,7 @@ class Elementwise(wiring.Component):
         inputs = [getattr(self, name) for name in self._params.operands]
         count = CountdownParams(bits=self._params.max_tokens.bit_length()).build()
         m.submodules.count = count
-        row = self._add_rows(m)
+        row = add_rows(m, self._params.max_rows, self.i_descriptor)
         m.d.comb += [
             count.i_count.payload.eq(self._tokens(row.payload)),
             count.i_count.valid.eq(row.valid),
@@ -410,22 +417,3 @@ class Elementwise(wiring.Component):
             return fields.tokens
         lanes = self._params.lanes
         return (fields.length + (lanes - 1)) >> ceil_log2(lanes)
-
-    def _add_rows(self, m: Module) -> Any:
-        """A stream of a descriptor's fields, repeated for each of its rows."""
-        descriptor = self.i_descriptor
-        if self._params.max_rows == 1:
-            return descriptor
-        rows = CountdownParams(bits=self._params.max_rows.bit_length()).build()
-        m.submodules.rows = rows
-        row = descriptor.signature.flip().create(path=("row",))
-        m.d.comb += [
-            rows.i_count.payload.eq(descriptor.payload.rows),
-            rows.i_count.valid.eq(descriptor.valid),
-            descriptor.ready.eq(rows.i_count.ready),
-            row.valid.eq(rows.active),
-            rows.step.eq(row.valid & row.ready),
-        ]
-        with m.If(rows.taken):
-            m.d.sync += row.payload.eq(descriptor.payload)
-        return row

@@ -17,8 +17,9 @@ sinks want several orders, it passes tokens in the order of the source.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from math import prod
 
 from streamgen.base.errors import GraphError
 from streamgen.compiler.schedule.bind import Binding
@@ -270,7 +271,8 @@ class _Steering:
                 bounds = {p: {"itensor": orders[p], "way": way} for p, way in ways.items()}
                 node = f"route_{source.node}" + ("" if held or source.name == "o" else f"_{source.name}")
                 params = RouteParams(token_bits=_bits(orders), ways=len(sets), max_tokens=_longest(orders))
-                self._add(node, params, bounds)
+                asked = source in self.asked
+                self._add(node, *self._by_rows(params, bounds, next(iter(sets))[0] if asked else source))
                 self._connect(source, Port(node, "i"))
                 routed += [(Port(node, f"o_{way}"), some) for way, some in enumerate(sets.values())]
             elif (held or source in self._reloads) and len(shared := next(iter(sets))) > 1:
@@ -298,14 +300,11 @@ class _Steering:
                 continue
             ordered = sorted(ways, key=lambda source: min(ways[source]))
             way_of = {phase: way for way, source in enumerate(ordered) for phase in ways[source]}
-            orders = {
-                phase: self._own(ordered[way], phase) if self._rereads(sink) else self._wanted(sink, phase)
-                for phase, way in sorted(way_of.items())
-            }
+            orders = {phase: self._wanted(sink, phase) for phase in sorted(way_of)}
             bounds = {p: {"itensor": order, "way": way_of[p]} for p, order in orders.items()}
             node = f"select_{sink.node}" + ("" if sink.name == "i" else f"_{sink.name.removeprefix('i_')}")
             params = SelectParams(token_bits=_bits(orders), ways=len(ways), max_tokens=_longest(orders))
-            self._add(node, params, bounds)
+            self._add(node, *self._by_rows(params, bounds, sink))
             for way, source in enumerate(ordered):
                 self._connect(source, Port(node, f"i_{way}"))
             self._connect(Port(node, "o"), sink)
@@ -324,8 +323,6 @@ class _Steering:
             asked = source in self._like.asked
         elif all(same_stream(own[p], order) for p, orders in wanted.items() for order in orders):
             asked = False
-        elif any(self._rereads(sink) for sinks in phases.values() for sink in sinks):
-            asked = False  # the number of tokens that they want is no linear one, as descriptors need it
         else:
             agree = all(
                 same_stream(first_wanted[p], order) for p, orders in wanted.items() for order in orders
@@ -348,10 +345,19 @@ class _Steering:
             return self._holds[sink.node].writes[phase]
         return self._nodes[sink.node].inputs(phase)[sink.name]
 
-    def _rereads(self, sink: Port) -> bool:
-        """Whether a sink wants a stream again for each token of another one."""
-        return sink.node in self._nodes and sink.name in getattr(
-            self._nodes[sink.node].params, "rereads", ()
+    def _by_rows(
+        self, params: RouteParams | SelectParams, bounds: Mapping[int, Bounds], port: Port
+    ) -> tuple[RouteParams | SelectParams, Mapping[int, Bounds]]:
+        """The parameters and bounds of a steering kernel in the order of a port. Descriptors need numbers
+        that are linear in the tokens of a pass: where that of tokens is not, rows are counted, too."""
+        node = self._nodes.get(port.node)  # None: a hold
+        if node is None or port.name not in getattr(node.params, "squares", ()):
+            return params, bounds
+        rows = {phase: prod(given["itensor"].tripcounts[:-1]) for phase, given in bounds.items()}
+        tokens = [given["itensor"].tripcounts[-1] for given in bounds.values()]
+        return (
+            replace(params, max_tokens=max(tokens), max_rows=max(2, *rows.values())),
+            {phase: {**given, "rows": rows[phase]} for phase, given in bounds.items()},
         )
 
     # The graph.

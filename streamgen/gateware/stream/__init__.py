@@ -1,6 +1,6 @@
 """Streams: the signature that an ITensor gives, and the plumbing that every design needs."""
 
-from streamgen.gateware.stream.countdown import Countdown, CountdownParams
+from streamgen.gateware.stream.countdown import Countdown, CountdownParams, add_rows
 from streamgen.gateware.stream.fork import Fanout, FanoutParams
 from streamgen.gateware.stream.gather import Gather, GatherParams
 from streamgen.gateware.stream.join import Join, JoinParams
@@ -31,6 +31,7 @@ __all__ = [
     "ScatterParams",
     "Selector",
     "SelectorParams",
+    "add_rows",
     "add_skid",
     "descriptor_layout",
     "descriptor_signature",

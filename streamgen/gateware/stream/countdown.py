@@ -36,6 +36,26 @@ class CountdownParams:
         return Countdown(self)
 
 
+def add_rows(m: Module, most: int, descriptor: Any) -> Any:
+    """A stream of the fields of each descriptor, once for each of its `rows`, of which there are at most so
+    many. A descriptor without rows is one."""
+    if most == 1:
+        return descriptor
+    rows = CountdownParams(bits=most.bit_length()).build()
+    m.submodules.rows = rows
+    row = descriptor.signature.flip().create(path=("row",))
+    m.d.comb += [
+        rows.i_count.payload.eq(descriptor.payload.rows),
+        rows.i_count.valid.eq(descriptor.valid),
+        descriptor.ready.eq(rows.i_count.ready),
+        row.valid.eq(rows.active),
+        rows.step.eq(row.valid & row.ready),
+    ]
+    with m.If(rows.taken):
+        m.d.sync += row.payload.eq(descriptor.payload)
+    return row
+
+
 class Countdown(wiring.Component):
     """`i_count` and `step` in, `active`, `last` and `taken` out."""
 

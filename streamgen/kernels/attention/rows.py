@@ -36,8 +36,8 @@ class AttentionRowsParams:
     group: int
     max_length: int
     max_rows: int
-    rereads: ClassVar[frozenset[str]] = frozenset()
-    """Inputs that are wanted again for each row."""
+    squares: ClassVar[frozenset[str]]
+    """Ports whose streams have a tile for each row and position. Their tokens grow with the square of t."""
 
     def __post_init__(self) -> None:
         for name, most in (

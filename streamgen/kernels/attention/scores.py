@@ -52,7 +52,7 @@ _M_BITS = 16  # m_q * m_k
 class AttentionScoresParams(AttentionRowsParams):
     """Bounds besides those of the rows: scale, a finite number, rounded to f24."""
 
-    rereads: ClassVar[frozenset[str]] = frozenset({"i_k", "i_k_scale"})
+    squares: ClassVar[frozenset[str]] = frozenset({"i_k", "i_k_scale", "o"})
 
     @property
     def dots(self) -> ScoreDotsParams:

@@ -14,7 +14,7 @@ by up to 60 rows.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from amaranth import Cat, Module, Mux
@@ -45,6 +45,8 @@ class AttentionSoftmaxParams(SoftmaxRowsParams):
         super().__post_init__()
         if not 8 <= self.p_bits <= 16:
             raise ValueError(f"p_bits is {self.p_bits}; 8 to 16 are allowed")
+
+    squares: ClassVar[frozenset[str]] = frozenset({"i", "o_p"})
 
     @property
     def lane(self) -> ShareParams:

@@ -58,7 +58,7 @@ class AttentionValuesParams(AttentionRowsParams):
 
     p_bits: int = 12
     width: int = 1
-    rereads: ClassVar[frozenset[str]] = frozenset({"i_v"})
+    squares: ClassVar[frozenset[str]] = frozenset({"i_p", "i_v"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,20 +10,22 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from streamgen.contract import Bounds, Field
+from streamgen.contract.cost import Resources
 from streamgen.gateware.stream import CountdownParams, add_skid, descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
 
-def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int) -> ITensor:
-    """The stream of an execution; ValueError, which names the kernel ("a route"), if it does not fit."""
+def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int, rows: int = 1) -> ITensor:
+    """The stream of an execution; ValueError, which names the kernel ("a route"), if it does not fit. rows: a
+    row has at most max_tokens tokens."""
     itensor: ITensor = bounds["itensor"]
     if itensor.token_bits != token_bits:
         raise ValueError(
             f"tokens of the {name.removeprefix('a ')} have {token_bits} bits, "
             f"those of {itensor} {itensor.token_bits}"
         )
-    if itensor.token_count > max_tokens:
+    if itensor.token_count > max_tokens * rows:
         raise ValueError(f"{name} of at most {max_tokens} tokens cannot run {itensor.token_count}: {itensor}")
     return itensor
 
@@ -32,28 +34,51 @@ def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int) -> ITens
 class SteeredParams:
     """Params of a kernel with `ways` ports, of which each execution uses one.
 
-    Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its port.
+    max_rows: the most rows of an execution; with several, max_tokens are those of a row. Bounds: {"itensor":
+    ITensor, "way": int}, the stream that passes and the number of its port; and "rows" (1).
     """
 
     token_bits: int
     ways: int
     max_tokens: int
+    max_rows: int = 1
     moves: ClassVar[bool] = True
     ports: ClassVar[str]
     """What there are several of, "inputs" or "outputs"."""
 
     def __post_init__(self) -> None:
-        for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", 1)):
+        for name, least in (("token_bits", 1), ("ways", 2), ("max_tokens", 1), ("max_rows", 1)):
             if getattr(self, name) < least:
                 raise ValueError(
                     f"{name} of {self._name} must be at least {least}, not {getattr(self, name)}"
                 )
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        return Field("port", bits_for(self.ways - 1)), Field("tokens", self.max_tokens.bit_length())
+        fields = Field("port", bits_for(self.ways - 1)), Field("tokens", self.max_tokens.bit_length())
+        return fields if self.max_rows == 1 else (*fields, Field("rows", self.max_rows.bit_length()))
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
-        return {"port": self._way(bounds), "tokens": self._itensor(bounds).token_count}
+        count, rows = self._itensor(bounds).token_count, bounds.get("rows", 1)
+        if count % rows or not 1 <= rows <= self.max_rows:
+            raise ValueError(f"rows is {rows}; 1 to {self.max_rows} are allowed, which divide {count} tokens")
+        described = {"port": self._way(bounds), "tokens": count // rows}
+        return described if self.max_rows == 1 else {**described, "rows": rows}
+
+    @property
+    def begin(self) -> int:
+        """The cycle of the first token: a descriptor takes one cycle, and one more to count rows."""
+        return 1 if self.max_rows == 1 else 2
+
+    @property
+    def counters(self) -> Resources:
+        """Resources of the counters of tokens and rows."""
+        tokens = CountdownParams(bits=self.max_tokens.bit_length()).resources
+        if self.max_rows == 1:
+            return tokens
+        fields = sum(field.bits for field in self.descriptor_fields())
+        return (
+            tokens + CountdownParams(bits=self.max_rows.bit_length()).resources + Resources(lut=0, ff=fields)
+        )
 
     @property
     def _name(self) -> str:
@@ -68,7 +93,7 @@ class SteeredParams:
         return int(way)
 
     def _itensor(self, bounds: Bounds) -> ITensor:
-        return passed(bounds, self._name, self.token_bits, self.max_tokens)
+        return passed(bounds, self._name, self.token_bits, self.max_tokens, bounds.get("rows", 1))
 
 
 class RowsParams:

@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from streamgen.contract import Bounds
 from streamgen.contract.cost import Cost, Curve, Resources
-from streamgen.gateware.stream import CountdownParams, skid_resources
+from streamgen.gateware.stream import CountdownParams, add_rows, skid_resources
 from streamgen.itensor import ITensor
 from streamgen.kernels.moves.passing import Splitter, SteeredParams, add_steering
 
@@ -25,7 +25,7 @@ from streamgen.kernels.moves.passing import Splitter, SteeredParams, add_steerin
 class RouteParams(SteeredParams):
     """token_bits: width of a token. ways: outputs `o_0` ... max_tokens: the longest execution.
 
-    Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its output.
+    Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its output; rows (1).
     """
 
     ports = "outputs"
@@ -46,15 +46,19 @@ class RouteParams(SteeredParams):
     def cost(self, bounds: Bounds) -> Cost:
         ways = Resources(lut=2.4 * self.ways, ff=self.ways)
         return Cost(
-            resources=self.count.resources + ways + skid_resources(self.token_bits + self.ways, 1),
+            resources=self.counters + ways + skid_resources(self.token_bits + self.ways, 1),
             ii=1.0,
             latency=1,
-            cycles=2 + self._itensor(bounds).token_count,
+            cycles=1 + self.begin + self._itensor(bounds).token_count,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         tokens = self._itensor(bounds).token_count
-        return {"i": Curve.nest(1, (tokens, 1)), f"o_{self._way(bounds)}": Curve.nest(2, (tokens, 1))}
+        begin = self.begin
+        return {
+            "i": Curve.nest(begin, (tokens, 1)),
+            f"o_{self._way(bounds)}": Curve.nest(begin + 1, (tokens, 1)),
+        }
 
     def build(self) -> "Route":
         return Route(self)
@@ -68,7 +72,8 @@ class Route(Splitter):
         p = self._params
         chosen = Signal(p.ways, reset_less=True)
         outputs = [getattr(self, f"o_{way}") for way in range(p.ways)]
-        count = add_steering(m, p.count, self.i_descriptor, self.i, chosen, outputs)
+        row = add_rows(m, p.max_rows, self.i_descriptor)
+        count = add_steering(m, p.count, row, self.i, chosen, outputs)
         with m.If(count.taken):
-            m.d.sync += chosen.eq(Cat(self.i_descriptor.payload.port == way for way in range(p.ways)))
+            m.d.sync += chosen.eq(Cat(row.payload.port == way for way in range(p.ways)))
         return m

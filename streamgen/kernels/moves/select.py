@@ -18,8 +18,8 @@ from numpy import ndarray
 from streamgen.contract import Bounds
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.gateware.stream import (
-    CountdownParams,
     SelectorParams,
+    add_rows,
     add_skid,
     descriptor_signature,
     skid_resources,
@@ -32,7 +32,7 @@ from streamgen.kernels.moves.passing import SteeredParams
 class SelectParams(SteeredParams):
     """token_bits: width of a token. ways: inputs `i_0` ... max_tokens: the longest execution.
 
-    Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its input.
+    Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its input; rows (1).
     """
 
     ports = "inputs"
@@ -54,17 +54,20 @@ class SelectParams(SteeredParams):
         # The register slice chooses in the same LUTs, of 6 inputs, as long as there are two streams.
         choice = 0.0 if self.ways == 2 else 0.6 * self.ways - 0.8
         own = Resources(lut=choice * self.token_bits + 3 * self.ways, ff=self.ways)
-        count = CountdownParams(bits=self.switch.token_bits).resources
         return Cost(
-            resources=count + own + skid_resources(self.token_bits, 1),
+            resources=self.counters + own + skid_resources(self.token_bits, 1),
             ii=1.0,
             latency=1,
-            cycles=2 + self._itensor(bounds).token_count,
+            cycles=1 + self.begin + self._itensor(bounds).token_count,
         )
 
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         tokens = self._itensor(bounds).token_count
-        return {f"i_{self._way(bounds)}": Curve.nest(1, (tokens, 1)), "o": Curve.nest(2, (tokens, 1))}
+        begin = self.begin
+        return {
+            f"i_{self._way(bounds)}": Curve.nest(begin, (tokens, 1)),
+            "o": Curve.nest(begin + 1, (tokens, 1)),
+        }
 
     def build(self) -> "Select":
         return Select(self)
@@ -87,7 +90,16 @@ class Select(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.switch = switch = self._params.switch.build()
-        wiring.connect(m, wiring.flipped(self.i_descriptor), switch.i_descriptor)
+        if self._params.max_rows == 1:
+            wiring.connect(m, wiring.flipped(self.i_descriptor), switch.i_descriptor)
+        else:
+            row = add_rows(m, self._params.max_rows, self.i_descriptor)
+            m.d.comb += [
+                switch.i_descriptor.valid.eq(row.valid),
+                switch.i_descriptor.payload.port.eq(row.payload.port),
+                switch.i_descriptor.payload.tokens.eq(row.payload.tokens),
+                row.ready.eq(switch.i_descriptor.ready),
+            ]
         for way in range(self._params.ways):
             wiring.connect(m, wiring.flipped(getattr(self, f"i_{way}")), getattr(switch, f"i_{way}"))
         add_skid(m, switch.o, [wiring.flipped(self.o)])

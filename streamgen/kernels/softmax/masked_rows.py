@@ -118,7 +118,7 @@ class MaskedRowsParams:
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         """The value of each descriptor field; ValueError for bounds that the hardware cannot run."""
         given = _complete(bounds)
-        rows, length, most = given["rows"], given["length"], (1 << self.bits) - 1
+        rows, most = given["rows"], (1 << self.bits) - 1
         for name, least, greatest in (
             ("rows", 1, (1 << ROWS_BITS) - 1),
             ("length", 1, self.max_length),

@@ -147,7 +147,9 @@ class Draft:
         self.constants = constants
         self.tables = Tables(constants) if tables is None else tables
         self.wrapper = wrapper
-        self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last, run=run, framed=framed)
+        self.elements = Elements(
+            rows, int(tables.traced[0]) if tables else 0, last=last, run=run, framed=framed
+        )
         self.masked = masked
         self.sequences = Sequences(self)
         self._single: set[str] = set()  # values with one row for each sequence

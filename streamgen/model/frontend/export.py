@@ -521,6 +521,8 @@ def _same(a: Any, b: Any) -> bool:
         tables = [np.asarray(op.table) for op in (a, b)]
         least = min(map(len, tables))
         close = 2.0**-20 * max(float(np.abs(table[:least]).max(initial=0)) for table in tables)
-        return np.allclose(tables[0][:least], tables[1][:least], rtol=0, atol=close)  # torch rounds a batch so
+        return np.allclose(
+            tables[0][:least], tables[1][:least], rtol=0, atol=close
+        )  # torch rounds a batch so
     pairs = ((getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
     return all(x is y or not isinstance(x, np.ndarray) or np.array_equal(x, y) for x, y in pairs)

@@ -1,6 +1,6 @@
 """Frames of a module: its inputs as sequences of one number of tokens, although it gives them different ones.
 
-    decoder [1, 7, 64], encoder [1, 10, 64]    frame [1, 10, 64] each, the first three places of the decoder empty
+    decoder [1, 7, 64], encoder [1, 10, 64]    frame [1, 10, 64] each; three places of the decoder are empty
     image [1, 3, 224, 224], patches of 16      frame [1, 196, 768]; with a class token 197 places
 
 A graph computes every value for all places of the frame, and a call that reads some of the tokens ignores the
@@ -18,7 +18,14 @@ from torch.utils import _pytree as pytree
 
 from streamgen.model.frames import Frame, inverse
 from streamgen.model.frontend.moves import MOVES, RENAMES
-from streamgen.model.frontend.trace import Unsupported, arguments, aten, export_program, is_ids, plain_attention
+from streamgen.model.frontend.trace import (
+    Unsupported,
+    arguments,
+    aten,
+    export_program,
+    is_ids,
+    plain_attention,
+)
 
 CONVOLUTIONS = {
     getattr(getattr(aten, f"conv{n}d"), overload): n for n in (1, 2, 3) for overload in ("default", "padding")
@@ -44,7 +51,7 @@ def frames_of(
         return None
     rank = ranks.pop()
     differing = [d for d in range(rank) if len({lead[d] for lead in leads.values()}) > 1]
-    if len(differing) > 1 or any(d != 1 for d in differing) and layouts:
+    if len(differing) > 1 or (any(d != 1 for d in differing) and layouts):
         return None
     first = next(iter(leads.values()))
     d = differing[0] if differing else next((d for d in reversed(range(rank)) if first[d] != 1), rank - 1)
@@ -54,7 +61,9 @@ def frames_of(
         shape = leaves[position].shape
         if position in layouts:
             tokens, view, order = layouts[position]
-            frame = Frame(size=size, tokens=tokens, dimension=1, shape=(0, *shape[1:]), view=view, order=order)
+            frame = Frame(
+                size=size, tokens=tokens, dimension=1, shape=(0, *shape[1:]), view=view, order=order
+            )
         else:
             own = tuple(extent if n >= d or n >= rank else 0 for n, extent in enumerate(shape))
             frame = Frame(size=size, tokens=lead[d], dimension=d, shape=own)
@@ -108,7 +117,9 @@ def windows(contents: torch.Tensor, kernel: Sequence[int]) -> torch.Tensor:
     grid = [extent // k for extent, k in zip(extents, kernel, strict=True)]
     for d, (cells, k) in enumerate(zip(grid, kernel, strict=True)):
         contents = contents.narrow(len(lead) + 1 + d, 0, cells * k)
-    contents = contents.reshape(*lead, channels, *(e for pair in zip(grid, kernel, strict=True) for e in pair))
+    contents = contents.reshape(
+        *lead, channels, *(e for pair in zip(grid, kernel, strict=True) for e in pair)
+    )
     at = len(lead)
     cells = [at + 1 + 2 * d for d in range(n)]
     order = [*range(at), *cells, at, *(d + 1 for d in cells)]
@@ -221,7 +232,9 @@ def _factored(
     if prod(view) != count:
         return None
     rows = torch.arange(batch * count).reshape(batch, *view).permute(0, *(1 + d for d in order))
-    if not torch.equal(rows.reshape(lines.shape), lines) or (order == tuple(sorted(order)) and len(extents) == 3):
+    if not torch.equal(rows.reshape(lines.shape), lines) or (
+        order == tuple(sorted(order)) and len(extents) == 3
+    ):
         return None
     return tokens, view, order
 

@@ -22,8 +22,8 @@ from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import GraphError
 from streamgen.model.frames import Frame
-from streamgen.model.frontend.imported import Imported, Structure
 from streamgen.model.frontend.frames import framed, result_frame, unframed
+from streamgen.model.frontend.imported import Imported, Structure
 from streamgen.model.frontend.trace import is_ids
 from streamgen.model.nests import ALL, leading_rule
 
@@ -63,14 +63,10 @@ class Reading:
     frames: Mapping[int, Frame] = field(default_factory=dict)
 
     @classmethod
-    def of_frames(
-        cls, leaves: Sequence[Any], own: pytree.TreeSpec, frames: Mapping[int, Frame]
-    ) -> "Reading":
+    def of_frames(cls, leaves: Sequence[Any], own: pytree.TreeSpec, frames: Mapping[int, Frame]) -> "Reading":
         """Each tensor in its frame."""
         rows = [framed(frames[p], leaf) if p in frames else leaf for p, leaf in enumerate(leaves)]
-        tokens = [
-            leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) else None for leaf in rows
-        ]
+        tokens = [leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) else None for leaf in rows]
         return replace(cls.of(rows, own, tokens), frames=frames)
 
     @classmethod
@@ -194,7 +190,9 @@ def readings(
         yield Reading.of_whole(leaves, spec)
 
 
-def as_given(imported: Imported, wrapped: torch.nn.Module, reading: Reading, *, pads: bool = False) -> Imported | None:
+def as_given(
+    imported: Imported, wrapped: torch.nn.Module, reading: Reading, *, pads: bool = False
+) -> Imported | None:
     """The import with the arguments of a module in their own nest, and with the extents that are joined in
     them and in the results. None if the leading dimensions of a result are not those of the inputs. pads:
     whether masks may hide padding. wrapped: the module that was imported."""

@@ -60,7 +60,7 @@ def _matmul(draft: Draft, node: Node) -> None:
     a, b = node.args[:2]
     if a in draft.partial:
         draft.partial[a].summed(draft, node, b)
-    elif draft.knows(a) and draft.knows(b) or _of_queries(draft, node, a, b):
+    elif (draft.knows(a) and draft.knows(b)) or _of_queries(draft, node, a, b):
         draft.half(node, Scores.of(draft, node, a, b))
     elif draft.knows(a) and shape(b).numel() == shape(b)[-2:].numel():
         _product(draft, node, a, b, None, transposed=True)

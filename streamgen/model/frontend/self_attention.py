@@ -34,7 +34,7 @@ class Scores(Partial):
     """scale · q @ k.T, perhaps soft-capped. q, k: contents, broadcast. masks: rows and columns of their
     masks. seen: bool of these extents; None means all. hidden_at: the greatest number that hidden scores
     became. form: "tanh" if the multiplication by the cap is still missing. framed: whether constants may be
-    biases. added: float64, the constants that are added in a frame; None means none."""
+    biases. bias: float64, the constants that are added in a frame; None means none."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -46,7 +46,7 @@ class Scores(Partial):
     soft_cap: float | None = None
     form: Literal["product", "tanh", "capped"] = "product"
     framed: bool = False
-    added: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
     needed = (
         "a product of two values must be scores of an attention: softmax(scale * q @ k.T + mask) @ v, "
         "the mask a constant"
@@ -64,9 +64,7 @@ class Scores(Partial):
         k = k.transpose(-1, -2)
         masks = draft.tables.masks(*tokens)
         framed = draft.elements.framed
-        return cls(
-            q.expand(*lead, *q.shape[-2:]), k.expand(*lead, *k.shape[-2:]), masks, framed=framed
-        )
+        return cls(q.expand(*lead, *q.shape[-2:]), k.expand(*lead, *k.shape[-2:]), masks, framed=framed)
 
     def times(self, factor: float) -> "Scores":
         if self.seen is not None and not self.hidden_at * factor <= MASKED:
@@ -75,8 +73,8 @@ class Scores(Partial):
             return replace(self, scale=self.scale * factor, soft_cap=factor, form="capped")
         if self.form == "capped":
             raise Unsupported("scores must be scaled before they are soft-capped")
-        added = None if self.added is None else self.added * factor
-        return replace(self, scale=self.scale * factor, hidden_at=self.hidden_at * factor, added=added)
+        bias = None if self.bias is None else self.bias * factor
+        return replace(self, scale=self.scale * factor, hidden_at=self.hidden_at * factor, bias=bias)
 
     def weighed(self, factors: torch.Tensor) -> "Scores":
         kept = factors == 1
@@ -110,7 +108,7 @@ class Scores(Partial):
             return replace(self, soft_cap=1.0, form="capped")._biased(constant)
         wide = constant.double()
         wide = wide.masked_fill(wide <= MASKED, -math.inf)
-        return replace(self, added=wide if self.added is None else self.added + wide)
+        return replace(self, bias=wide if self.bias is None else self.bias + wide)
 
     def softmax(self) -> "Shares":
         if self.zeroed is not None and self.framed:
@@ -211,11 +209,11 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
 def _of_frame(
     draft: Draft, node: Node, scores: Scores, q: HeadOrder, before: int
 ) -> tuple[bool, int | None, str]:
-    """Whether attention in a frame is causal, its window, and the name of its bias; empty if there is none."""
-    if scores.added is None:
+    """Whether attention in a frame is causal, its window, and the name of its bias, empty for none."""
+    if scores.bias is None:
         return False, None, ""
     lead, extents = scores.q.shape[:-2], (scores.q.shape[-2], scores.k.shape[-2])
-    added = scores.added.broadcast_to(*lead, *extents).reshape(-1, *extents)
+    added = scores.bias.broadcast_to(*lead, *extents).reshape(-1, *extents)
     seen = added > -math.inf
     try:
         causal, window = _mask(_by_tokens(seen, *extents), before, framed=True)

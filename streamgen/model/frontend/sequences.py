@@ -14,7 +14,6 @@ from streamgen.model.graph.logical import Operator
 from streamgen.model.operations import Expression, PlaceRows, ReduceTokens, TokenRow
 from streamgen.model.operations.place_rows import PLACES
 
-
 MOST_KINDS = 8  # of rows in one value, each from another value
 
 
@@ -201,8 +200,10 @@ class Sequences:
         here, value = builder.value("mask"), builder.value("value")
         found = builder.formula(builder.apply("where", here, value, builder.constant(other)))
         assert not isinstance(found, float)
+        formula, keys = found
         names = {"mask": mask, "value": source}
-        return self.draft.add(node, f"{node.name}_of_places", Expression(found[0]), *map(names.get, found[1]))
+        given = [names[str(key)] for key in keys]
+        return self.draft.add(node, f"{node.name}_of_places", Expression(formula), *given)
 
     def merged(self, node: Node, contents: torch.Tensor) -> torch.Tensor:
         """Contents whose rows are parts of one value, if they are of several values, or of constants, in
@@ -232,9 +233,9 @@ class Sequences:
     def _chosen(self, node: Node, places: torch.Tensor, columns: torch.Tensor) -> str:
         """The value that has, in each of these places of a sequence, the given columns [places, features]."""
         draft = self.draft
-        numbers = {index: draft.numbers(row) for index, row in enumerate(columns)}
-        constant = [index for index, given in numbers.items() if given is not None]
-        others = columns[[index for index, given in numbers.items() if given is None]]
+        numbers = [draft.numbers(row) for row in columns]
+        constant = [index for index, given in enumerate(numbers) if given is not None]
+        others = columns[[index for index, given in enumerate(numbers) if given is None]]
         kinds = others.unique(dim=0)
         if len(kinds) + bool(constant) > MOST_KINDS:
             raise Unsupported(
@@ -242,9 +243,8 @@ class Sequences:
             )
         result = ""
         if constant:
-            result = self._by_places(
-                node, places[constant], np.stack([numbers[index] for index in constant])
-            )
+            table = np.stack([given for given in numbers if given is not None])
+            result = self._by_places(node, places[constant], table)
         for kind in kinds:
             value = draft.value(node, kind)
             if not result:

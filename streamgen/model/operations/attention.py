@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from streamgen.base.errors import GraphError
+from streamgen.itensor import ITensor
 from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
-from streamgen.itensor import ITensor
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams
 from streamgen.kernels.memory import KvLoadParams
 from streamgen.model.graph.logical import AttentionHeads, Exact, Operator, Shape
@@ -163,11 +163,9 @@ class Attention(Operator):
     def bind(self, site: Site, *inputs: Any) -> tuple[Stream, ...]:
         """Scores, softmax and sums of values. Each head of a cache is read once, several positions per cycle.
 
-        Keys and values that are rows of the pass come one per cycle. Attention with a bias has kernels of its
-        own, because streams of scores cannot change their way between phases.
+        Keys and values that are rows of the pass come one per cycle.
         """
         q, keys, values, *biases = inputs
-        own = "biased_" if biases else ""
         name = f"quantise_{site.name}"
         queries = quantise_heads_of(site, name, self.heads, self.head_dim, q, lambda tile: True)
         cached = isinstance(keys, Kept)
@@ -192,7 +190,7 @@ class Attention(Operator):
         }
         where = {"heads": self.kv_heads, "t": site.tokens, "length": position + site.tokens}
         scores = site.kernel(
-            f"{own}scores",
+            "scores",
             AttentionScoresParams(**built),
             {**where, "scale": self.scale},
             i_q=queries.x,
@@ -225,10 +223,10 @@ class Attention(Operator):
             last = mask["position"] + site.tokens - 1
             longest = max(most, mask["window"], 1 << (last.bit_length() - 1))
         params = AttentionSoftmaxParams(lanes=lanes, max_length=longest, p_bits=self.p_bits)
-        shares = site.kernel(f"{own}softmax", params, mask, i=scores)
+        shares = site.kernel("softmax", params, mask, i=scores)
         sums = AttentionValuesParams(**built, p_bits=self.p_bits, width=head_lanes(site, self.head_dim))
         ports = site.kernel(
-            f"{own}values",
+            "values",
             sums,
             where,
             i_p=shares["o_p"],
