@@ -60,13 +60,18 @@ class Order:
 @dataclass(frozen=True, eq=False)
 class HeadOrder:
     """Which tensor index is which head. order: [runs, heads], the flat leading index of each head of each run
-    of tokens. columns: [heads, features]. rows: [runs, tokens]. first: the place of the first token in its
-    sequence."""
+    of tokens. columns: [heads, features]. places: [tokens] in their sequence, which follow one another in some
+    order. rows: [runs, tokens]."""
 
     order: torch.Tensor
     columns: torch.Tensor
+    places: torch.Tensor
     rows: torch.Tensor
-    first: int = 0
+
+    @property
+    def first(self) -> int:
+        """The least place."""
+        return int(self.places.min())
 
 
 class Elements:
@@ -214,11 +219,13 @@ class Elements:
         indices = contents.reshape(-1, tokens, features)
         rows, columns = indices % self.stride, indices // self.stride
         run = (self.run or self.rows) if self.framed else tokens
-        starts = rows[:, 0, 0] - self.before
-        first = int(starts[0] % run) if self.framed else 0
+        places = rows[0, :, 0] % run if self.framed else torch.arange(tokens)
+        starts = rows[:, 0, 0] - self.before - places[0]
+        in_turn = torch.equal(places.sort().values, places.min() + torch.arange(tokens))
         if (
-            (rows != starts[:, None, None] + self.tokens[:tokens, None]).any()
-            or (starts % run != first).any()
+            not in_turn
+            or (rows != starts[:, None, None] + self.before + places[:, None]).any()
+            or (starts % run).any()
             or self.rows % run
         ):
             raise self.refusal(contents, IN_TURN)
@@ -227,12 +234,12 @@ class Elements:
             raise self.refusal(contents, IN_TURN)
         if order is None:
             order = starts.argsort(stable=True).reshape(runs, -1)
-        wanted = torch.arange(runs) * run + first
+        wanted = torch.arange(runs) * run
         same = torch.equal(starts[order], wanted[:, None].expand(order.shape))
         by_run = columns[order]
         if not same or (by_run != by_run[:1, :, :1]).any():
             raise Unsupported("every head must hold the same features for all tokens of its sequence")
-        return HeadOrder(order, by_run[0, :, 0], wanted[:, None] + self.tokens[:tokens], first)
+        return HeadOrder(order, by_run[0, :, 0], places, wanted[:, None] + self.before + places)
 
     def cached(self, contents: torch.Tensor) -> torch.Tensor:
         """Columns [heads, features] of contents that hold a row for every position, from first to last."""

@@ -170,7 +170,7 @@ def _in_frames(
         try:
             imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
         except FewRows as few:
-            frames = grown(frames, few.size)
+            frames = grown(frames, few.size, few.behind)
             continue
         _require_no_padding(imported, reading.leaves)
         require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)

@@ -71,9 +71,9 @@ def frames_of(
     return frames
 
 
-def grown(frames: Mapping[int, Frame], size: int) -> dict[int, Frame]:
-    """The frames with more places."""
-    return {position: replace(frame, size=size) for position, frame in frames.items()}
+def grown(frames: Mapping[int, Frame], size: int, behind: int) -> dict[int, Frame]:
+    """The frames with more places, of which so many are behind the inputs."""
+    return {p: replace(frame, size=size, behind=behind) for p, frame in frames.items()}
 
 
 def framed(frame: Frame, tensor: torch.Tensor) -> torch.Tensor:
@@ -82,16 +82,19 @@ def framed(frame: Frame, tensor: torch.Tensor) -> torch.Tensor:
         lead = tensor.shape[: frame.dimension]
         tensor = tensor.reshape(*lead, *frame.view).permute(frame.permutation)
         tensor = tensor.reshape(*lead, frame.tokens, -1)
-    missing = [*tensor.shape]
-    missing[frame.dimension] = frame.size - frame.tokens
-    return torch.cat([torch.zeros(missing, dtype=tensor.dtype), tensor], frame.dimension)
+    parts = [tensor]
+    for count in (frame.first, frame.behind):
+        extents = [*tensor.shape]
+        extents[frame.dimension] = count
+        parts.append(torch.zeros(extents, dtype=tensor.dtype))
+    return torch.cat([parts[1], tensor, parts[2]], frame.dimension)
 
 
 def unframed(frame: Frame, rows: torch.Tensor) -> torch.Tensor:
     """The tensor that rows of the frame hold; ValueError for another number of rows."""
     if rows.shape[frame.dimension] != frame.size:
         raise ValueError(f"the frame has {frame.size} tokens, not {rows.shape[frame.dimension]}")
-    rows = rows.narrow(frame.dimension, frame.size - frame.tokens, frame.tokens)
+    rows = rows.narrow(frame.dimension, frame.first, frame.tokens)
     if not frame.view:
         return rows
     lead = rows.shape[: frame.dimension]

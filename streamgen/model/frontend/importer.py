@@ -364,9 +364,10 @@ class Importer:
         tensors = self.draft.constants.tensors
         tables = self.draft.tables
         constants = [tensors[n] for n in node.all_input_nodes if n in tensors and n not in tables]
-        if node.target in JOINING and any(constant.numel() for constant in constants):
+        framed = self.draft.elements.framed
+        if node.target in JOINING and not framed and any(constant.numel() for constant in constants):
             return index_moves.CONSTANT_PART
-        if node.target in arithmetic.OF_TWO:
+        if node.target in arithmetic.OF_TWO and not framed:
             for constant in constants:
                 rows = constant.reshape(-1, constant.shape[-1]) if constant.ndim > 1 else constant[None]
                 if constant.squeeze().ndim > 1 and (rows != rows[:1]).any():
@@ -410,7 +411,10 @@ class Importer:
                 raise Unsupported(draft.partial[source].needed if source in draft.partial else "")
             draft.partial[node] = draft.partial[source]
             return
-        if draft.elements.framed and target in JOINING and not all(map(draft.knows, node.all_input_nodes)):
+        constants = [n for n in node.all_input_nodes if not draft.knows(n) and shape(n).numel()]
+        if target in JOINING and constants and is_ids(value) and value.dtype != torch.bool:
+            raise Unsupported("it joins constants to ids; rows of a table can be joined to constants")
+        if draft.elements.framed and target in JOINING and constants:
             return self._join(node)
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self._contents)
         function: Any = VIEWS.get(target, target)

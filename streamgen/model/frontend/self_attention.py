@@ -170,7 +170,7 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         )
     q = elements.heads(scores.q)
     heads = len(q.columns)
-    start = _first_key(draft, scores.k, v)
+    start, places = _places_of_keys(draft, scores.k, v)
     keys = [_heads_of(draft, contents, q.order) for contents in (scores.k, v)]
     group = next(
         g
@@ -179,7 +179,7 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
     )
     before = elements.before + q.first - start
     if elements.framed:
-        causal, window, bias = _of_frame(draft, node, scores, q, before)
+        causal, window, bias = _of_frame(draft, node, scores, q, places, before)
     else:
         causal, window, bias = *_mask(scores.seen, before), ""
     queries, factor = draft.unscaled(q.columns)
@@ -207,13 +207,14 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
 
 
 def _of_frame(
-    draft: Draft, node: Node, scores: Scores, q: HeadOrder, before: int
+    draft: Draft, node: Node, scores: Scores, q: HeadOrder, places: torch.Tensor, before: int
 ) -> tuple[bool, int | None, str]:
     """Whether attention in a frame is causal, its window, and the name of its bias, empty for none."""
     if scores.bias is None:
         return False, None, ""
     lead, extents = scores.q.shape[:-2], (scores.q.shape[-2], scores.k.shape[-2])
     added = scores.bias.broadcast_to(*lead, *extents).reshape(-1, *extents)
+    added = added[:, q.places.argsort()][:, :, places.argsort()]  # by place
     seen = added > -math.inf
     try:
         causal, window = _mask(_by_tokens(seen, *extents), before, framed=True)
@@ -227,21 +228,24 @@ def _of_frame(
     runs, heads = q.order.shape
     numbers = torch.zeros(runs, extents[0], heads, run)
     numbers[..., run - extents[1] :] = rest[q.order].transpose(1, 2)
-    columns = draft.sequences.by_place(node, numbers.flatten(2).flatten(0, 1).numpy(), q.rows.reshape(-1))
+    rows = q.rows.sort(dim=1).values.reshape(-1)
+    columns = draft.sequences.by_place(node, numbers.flatten(2).flatten(0, 1).numpy(), rows)
     if columns is None:
         raise Unsupported("the bias of its scores differs between sequences")
     return causal, window, draft.value(node, columns)
 
 
-def _first_key(draft: Draft, k: torch.Tensor, v: torch.Tensor) -> int:
-    """The place of the first key in its sequence. Only keys in front of the others can be hidden."""
+def _places_of_keys(draft: Draft, k: torch.Tensor, v: torch.Tensor) -> tuple[int, torch.Tensor]:
+    """The place of the first key in its sequence, and the place of each. Only keys in front of the others can
+    be hidden."""
     elements = draft.elements
     if not elements.framed:
-        return 0
-    first, values = (elements.heads(contents).first for contents in (k, v))
-    if first != values or first + k.shape[-2] != (elements.run or elements.rows):
+        return 0, torch.arange(k.shape[-2])
+    keys, values = (elements.heads(contents) for contents in (k, v))
+    run = elements.run or elements.rows
+    if not torch.equal(keys.places, values.places) or keys.first + len(keys.places) != run:
         raise Unsupported("the places of its keys and values must be the last ones of their sequences")
-    return first
+    return keys.first, keys.places
 
 
 def _without_later_places(scores: Scores, v: torch.Tensor, context: int) -> tuple[Scores, torch.Tensor]:

@@ -43,11 +43,11 @@ class Values(Protocol):
 
 
 class FewRows(Exception):  # noqa: N818 - asks for a longer frame, never leaves the frontend
-    """A frame has too few places. size: the number that it needs."""
+    """A frame has too few places. size: the number that it needs. behind: those behind the inputs."""
 
-    def __init__(self, size: int) -> None:
-        super().__init__(f"a frame of {size} tokens is needed")
-        self.size = size
+    def __init__(self, size: int, behind: int = 0) -> None:
+        super().__init__(f"a frame of {size} tokens is needed, {behind} of them behind the inputs")
+        self.size, self.behind = size, behind
 
 
 class Sequences:
@@ -176,9 +176,10 @@ class Sequences:
             by_token = dim < rows.ndim - 1
         taken = set(torch.cat([(part % elements.stride % run).reshape(-1) for part in values]).tolist())
         free = [place for place in range(run) if place not in taken]
-        wanted = sum(part.shape[dim] for part in parts if not isinstance(part, torch.Tensor))
-        if by_token and wanted > len(free):
-            raise FewRows(len(taken) + wanted)
+        sizes = [0 if isinstance(part, torch.Tensor) else part.shape[dim] for part in parts]
+        if by_token and sum(sizes) > len(free):
+            behind = sum(sizes[next(n for n, part in enumerate(parts) if isinstance(part, torch.Tensor)) :])
+            raise FewRows(len(taken) + sum(sizes), behind)
         places, contents = iter(free), []
         for part in parts:
             if isinstance(part, torch.Tensor):
@@ -194,16 +195,7 @@ class Sequences:
 
     def only(self, node: Node, source: str, places: torch.Tensor, other: float) -> str:
         """A value with a number in all places of a sequence but these."""
-        features = self.draft.elements.size(source)
-        mask = self._by_places(node, places, np.ones((len(places), features), np.float32))
-        builder = FormulaBuilder()
-        here, value = builder.value("mask"), builder.value("value")
-        found = builder.formula(builder.apply("where", here, value, builder.constant(other)))
-        assert not isinstance(found, float)
-        formula, keys = found
-        names = {"mask": mask, "value": source}
-        given = [names[str(key)] for key in keys]
-        return self.draft.add(node, f"{node.name}_of_places", Expression(formula), *given)
+        return self._either(node, places, source, other, f"{node.name}_of_places")
 
     def merged(self, node: Node, contents: torch.Tensor) -> torch.Tensor:
         """Contents whose rows are parts of one value, if they are of several values, or of constants, in
@@ -213,6 +205,8 @@ class Sequences:
         rows, columns = flat % elements.stride, flat // elements.stride
         present = rows.unique()
         if not len(flat) or len(flat) % len(present) or elements.are_single(columns):
+            return contents
+        if any(name in self.ids for name, _ in elements.parts(columns.unique())):
             return contents
         places = rows.argsort(stable=True).reshape(len(present), -1)
         if (rows[places] != present[:, None]).any():
@@ -251,16 +245,21 @@ class Sequences:
                 result = value
                 continue
             here = [index for index in range(len(columns)) if torch.equal(columns[index], kind)]
-            mask = self._by_places(node, places[here], np.ones((len(here), len(kind)), np.float32))
-            builder = FormulaBuilder()
-            names = {"mask": mask, "value": value, "others": result}
-            found = builder.formula(builder.apply("where", *map(builder.value, names)))
-            assert not isinstance(found, float)
-            formula, keys = found
-            result = draft.add(
-                node, f"{node.name}_by_place", Expression(formula), *(names[str(key)] for key in keys)
-            )
+            result = self._either(node, places[here], value, result, f"{node.name}_by_place")
         return result
+
+    def _either(self, node: Node, places: torch.Tensor, value: str, other: str | float, name: str) -> str:
+        """A value in some places of each sequence, another one or a number in the others."""
+        features = self.draft.elements.size(value)
+        names = {"here": self._by_places(node, places, np.ones((len(places), features), np.float32))}
+        names |= {"value": value, "other": str(other)}
+        builder = FormulaBuilder()
+        here, there = builder.value("here"), builder.value("value")
+        rest = builder.value("other") if isinstance(other, str) else builder.constant(other)
+        found = builder.formula(builder.apply("where", here, there, rest))
+        assert not isinstance(found, float)
+        formula, keys = found
+        return self.draft.add(node, name, Expression(formula), *(names[str(key)] for key in keys))
 
     def _by_places(self, node: Node, places: torch.Tensor, numbers: np.ndarray) -> str:
         """The value with constant numbers [places, features] in some places of each sequence, 0 in others."""
