@@ -59,7 +59,7 @@ class SteeredParams:
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         count, rows = self._itensor(bounds).token_count, bounds.get("rows", 1)
-        if count % rows or not 1 <= rows <= self.max_rows:
+        if not 1 <= rows <= self.max_rows or count % rows:
             raise ValueError(f"rows is {rows}; 1 to {self.max_rows} are allowed, which divide {count} tokens")
         described = {"port": self._way(bounds), "tokens": count // rows}
         return described if self.max_rows == 1 else {**described, "rows": rows}

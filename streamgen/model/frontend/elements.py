@@ -60,8 +60,8 @@ class Order:
 @dataclass(frozen=True, eq=False)
 class HeadOrder:
     """Which tensor index is which head. order: [runs, heads], the flat leading index of each head of each run
-    of tokens. columns: [heads, features]. places: [tokens] in their sequence, which follow one another in some
-    order. rows: [runs, tokens]."""
+    of tokens. columns: [heads, features]. places: [tokens] in their sequence, neighbours in some order. rows:
+    [runs, tokens]."""
 
     order: torch.Tensor
     columns: torch.Tensor

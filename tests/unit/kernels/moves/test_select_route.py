@@ -18,10 +18,10 @@ def rows(trips: tuple[int, int]) -> ITensor:
     return ITensor((1, 4), "i8", trips, (1, 4), ((0,), (1,)))
 
 
-def case(kind: str, way: int, trips: tuple[int, int], rng: np.random.Generator):
+def case(kind: str, way: int, trips: tuple[int, int], rng: np.random.Generator, **counts: int):
     itensor = rows(trips)
     data = rng.integers(-128, 128, itensor.shape).astype(np.int8)
-    return {"itensor": itensor, "way": way}, {f"i_{way}" if kind == "select" else "i": data}
+    return {"itensor": itensor, "way": way, **counts}, {f"i_{way}" if kind == "select" else "i": data}
 
 
 @pytest.mark.parametrize("ways", [2, 3, 9])
@@ -37,10 +37,32 @@ def test_matches_golden(kind, ways, stalls):
 
 
 @pytest.mark.parametrize("kind", PARAMS)
-def test_reset_in_mid_run(kind):
+def test_rows(kind, stalls):
+    """Numbers of rows and of tokens of a row, as scores of attention have them: both least, both greatest."""
+    rng = np.random.default_rng(5)
+    params = PARAMS[kind](token_bits=32, ways=3, max_tokens=8, max_rows=8)
+    counts = [(8, 8), (1, 1), (8, 1), (1, 8), *rng.integers(1, 9, (8, 2)).tolist()]
+    cases = [case(kind, int(rng.integers(3)), (count, length), rng, rows=count) for count, length in counts]
+    check_golden(params, cases, stalls)
+    for bounds, given in cases[:5]:
+        check_promises(params, bounds, given)
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize("count", [2, 9])
+def test_bad_rows(kind, count):
+    params = PARAMS[kind](token_bits=32, ways=2, max_tokens=8, max_rows=8)
+    message = f"rows is {count}; 1 to 8 are allowed, which divide 9 tokens"
+    with pytest.raises(ValueError, match=message):
+        params.describe({"itensor": rows((3, 3)), "way": 0, "rows": count})
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize("max_rows", [1, 4])
+def test_reset_in_mid_run(kind, max_rows):
     rng = np.random.default_rng(1)
-    params = PARAMS[kind](token_bits=32, ways=3, max_tokens=64)
-    cases = [case(kind, way, (5, 2), rng) for way in (2, 0, 1)]
+    params = PARAMS[kind](token_bits=32, ways=3, max_tokens=64, max_rows=max_rows)
+    cases = [case(kind, way, (5, 2), rng, rows=min(max_rows, 2)) for way in (2, 0, 1)]
     for cycle in (4, 13, 25):
         check_golden(params, cases, Stalls(seed=cycle, sources=0.2, sinks=0.2), reset_at=cycle)
 
@@ -71,7 +93,9 @@ def test_a_route_sends_nothing_to_the_others():
 
 
 @pytest.mark.parametrize("kind", PARAMS)
-@pytest.mark.parametrize(("name", "least"), [("token_bits", 1), ("ways", 2), ("max_tokens", 1)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("token_bits", 1), ("ways", 2), ("max_tokens", 1), ("max_rows", 1)]
+)
 def test_bad_params(kind, name, least):
     fields = {"token_bits": 8, "ways": 2, "max_tokens": 3, name: least - 1}
     with pytest.raises(ValueError, match=f"^{name} of a {kind} must be at least {least}, not {least - 1}$"):
