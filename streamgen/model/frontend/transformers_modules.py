@@ -10,7 +10,7 @@ import torch
 from streamgen.model.frontend.causal_model import plain_ids
 from streamgen.model.frontend.examples import Example
 
-IDS = "input_ids"
+IDS, PIXELS = "input_ids", "pixel_values"
 
 
 def is_of_transformers(module: torch.nn.Module) -> bool:
@@ -27,12 +27,22 @@ def generates(model: Any) -> bool:
 
 
 def own_example(model: Any) -> Example:
-    """Ids [1, T], none of them padding. TypeError for a model that takes anything else."""
+    """Ids [1, T], none of them padding, or an image of the size that the config names. TypeError for a model
+    that takes anything else."""
+    size, channels = (getattr(model.config, name, None) for name in ("image_size", "num_channels"))
+    if model.main_input_name == PIXELS and isinstance(size, int) and isinstance(channels, int):
+        image = torch.randn(1, channels, size, size, generator=torch.Generator().manual_seed(0))
+        return Example((), {PIXELS: image})
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise TypeError(
+            f"example_inputs are missing: {type(model).__name__} has an encoder beside a decoder; a dict with "
+            "the inputs of both is needed, such as input_ids and decoder_input_ids"
+        )
     if model.main_input_name != IDS:
         raise TypeError(
             f"example_inputs are missing: {type(model).__name__} takes {model.main_input_name}; one tensor "
-            f"for each input, or a dict with their names, is needed. Only models that take {IDS} alone need "
-            "none"
+            f"for each input, or a dict with their names, is needed. Only models that take {IDS} alone, or "
+            "images of one size, need none"
         )
     return Example((torch.tensor([plain_ids(model)]),))
 
