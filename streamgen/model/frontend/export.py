@@ -19,7 +19,7 @@ from streamgen.base.turns import one_at_a_time
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
-from streamgen.model.frontend.frames import frames_of, grown
+from streamgen.model.frontend.frames import frames_of, grown, has_layouts, may_help
 from streamgen.model.frontend.imported import Imported, Structure, of_sequences, places_of
 from streamgen.model.frontend.importer import Importer
 from streamgen.model.frontend.joined import MOST_COLUMNS, WRAPPER, Joined, Reading, as_given, readings
@@ -136,13 +136,14 @@ def _first_reading(
         others.append(imported)
     if others:
         return others[0]
-    try:
-        if (found := _in_frames(module, leaves, spec, longest)) is not None:
-            return found
-    except _ChangesError:
-        raise
-    except UnsupportedOperationError as error:
-        refused.append(error)
+    if not masks and (all(map(may_help, refused)) or has_layouts(module, leaves, spec)):
+        try:
+            if (found := _in_frames(module, leaves, spec, longest)) is not None:
+                return found
+        except _ChangesError:
+            raise
+        except UnsupportedOperationError as error:
+            refused.append(error)
     if depends is not None:
         raise depends
     if refused:

@@ -16,7 +16,9 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frames import Frame, inverse
+from streamgen.model.frontend.elements import IN_TURN, NEEDED
 from streamgen.model.frontend.moves import MOVES, RENAMES
 from streamgen.model.frontend.trace import (
     Unsupported,
@@ -33,6 +35,31 @@ CONVOLUTIONS = {
 """Calls that convolve, with the number of dimensions of a window."""
 PRODUCTS = {aten.linear.default, aten.matmul.default, aten.mm.default}
 VIEWS = {aten.view.default: aten.reshape.default}
+
+
+HELPED = (
+    NEEDED,
+    IN_TURN,
+    "joins a constant to a value",
+    "differs from token to token",
+    "its mask",
+    "it reduces over some tokens",
+    "the left operand must be a value",
+    "rows of an output must be in the order",
+    "an output must have a row",
+    "the same features for all tokens",
+)
+"""Parts of the reasons of refusals that may not hold in a frame."""
+
+
+def may_help(refusal: UnsupportedOperationError) -> bool:
+    """Whether calls that were refused for these reasons may be read in a frame."""
+    return all(any(part in line for part in HELPED) for line in refusal.operations)
+
+
+def has_layouts(module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> bool:
+    """Whether an input is an image: its elements are moved before a product or a convolution reads rows."""
+    return bool(_layouts(module, leaves, spec))
 
 
 def frames_of(

@@ -41,8 +41,8 @@ def own_example(model: Any) -> Example:
     if model.main_input_name != IDS:
         raise TypeError(
             f"example_inputs are missing: {type(model).__name__} takes {model.main_input_name}; one tensor "
-            f"for each input, or a dict with their names, is needed. Only models that take {IDS} alone, or "
-            "images of one size, need none"
+            f"for each input, or a dict with their names, is needed. Only models that take {IDS} alone or "
+            "images of one size need none"
         )
     return Example((torch.tensor([plain_ids(model)]),))
 

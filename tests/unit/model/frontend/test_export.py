@@ -320,7 +320,6 @@ def test_all_unsupported_operations_in_one_error() -> None:
         (lambda m, x: x + x.view(8, 1, 8), "aten.view.default: an operation joins its result with one"),
         (lambda m, x: x * m.state.mul_(2), "it changes a parameter or a buffer in place"),
         (lambda m, x: x.view(8, 8).relu_() + 1, "it changes an input or a parameter in place"),
-        (lambda m, x: x.split(4, dim=0)[0], f"aten.split.Tensor: {WHOLE}"),
         (lambda m, x: x.softmax(0), "aten.softmax.int: softmax must be over the last dimension"),
         (lambda m, x: x @ x.T, "aten.matmul.default: a product of two values must be scores of an attention"),
         (
@@ -328,12 +327,7 @@ def test_all_unsupported_operations_in_one_error() -> None:
             "aten.matmul.default: the left operand must be a value, the right one a parameter",
         ),
         (lambda m, x: x + x.mean(0), f"aten.mean.dim: {MIXED}"),
-        (
-            lambda m, x: torch.cat([x, m.state.expand(8, 8)], 1),
-            "it joins a constant to a value that is computed",
-        ),
         (lambda m, x: x + x.flip(0), "aten.flip.default: an operation joins its result"),
-        (lambda m, x: x[torch.tensor([1, 0])], "each row holds features of one token, and every token has"),
         (lambda m, x: x + x.max(), "aten.max.default"),
     ],
 )
