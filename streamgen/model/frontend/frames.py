@@ -45,6 +45,7 @@ HELPED = (
     "its mask",
     "it reduces over some tokens",
     "the left operand must be a value",
+    "it needs a value that is computed at run time",
     "rows of an output must be in the order",
     "an output must have a row",
     "the same features for all tokens",
