@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from streamgen.base.errors import BudgetError
+from streamgen.base.wording import counted
 from streamgen.compiler.budget import budget_of, cached_attentions, is_small, multipliers_on, policy_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.advising import advised
@@ -229,8 +230,15 @@ class _Engines:
         """All candidates, the best first. Fewer channels and other lanes are candidates with the rows that
         are best with all channels and 16 lanes, and with a few rows more or less."""
         most = self._asked.channels or self._board.hbm.channels
-        if self._asked.multipliers is not None:
-            most = min(most, self._asked.multipliers // (MX_GROUP * (self._asked.n_lanes or 1)))
+        if (multipliers := self._asked.multipliers) is not None:
+            n = self._asked.n_lanes or 1
+            if (needed := 2 * n * MX_GROUP) > multipliers:
+                given = f" and CompileConfig.n_lanes is {n}" if self._asked.n_lanes else ""
+                raise BudgetError(
+                    f"CompileConfig.multipliers is {multipliers:,}{given}, but an engine of 2 columns with "
+                    f"{counted(n, 'row')} in each needs {needed:,} multipliers"
+                )
+            most = min(most, multipliers // (MX_GROUP * n))
         most = max(1, most - most % 2)
         asked = replace(self._config, channels=most)
         if self._cached and asked.attention_lanes is None:
@@ -467,7 +475,9 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
             break
     if not placed:
         name, board = config.name, config.card.name
-        raise first or BudgetError(f"{name!r} does not fit board {board!r}: with multipliers={refused[-1]}")
+        raise first or BudgetError(
+            f"{name!r} does not fit board {board!r}: the design with multipliers={refused[-1]}"
+        )
     least = min(cycles for cycles, _ in placed)
     near = [design for cycles, design in placed if cycles <= NEAR * least]
     rest = [design for cycles, design in placed if cycles > NEAR * least]
@@ -476,9 +486,10 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
 
 def _multipliers(board: Board, resident: bool) -> list[int]:
     """The numbers of multipliers that are tried, the largest first: powers of two on the whole board or, for
-    weights that stay on the chip, eighths of what one SLR has room for."""
+    weights that stay on the chip, eighths of what one SLR has room for. For a board without
+    DSPs it is one number."""
     if resident:
         rows = int(2 * board.home.resources.dsp * board.fill) // MX_GROUP
-        return [rows * eighths // 8 * MX_GROUP for eighths in range(8, 0, -1)]
+        return sorted({max(1, rows * eighths // 8) * MX_GROUP for eighths in range(8, 0, -1)}, reverse=True)
     top = multipliers_on(board)
-    return [top >> k for k in range(8) if top >> k >= MX_GROUP]
+    return [top >> k for k in range(8) if top >> k >= MX_GROUP] or [MX_GROUP]
