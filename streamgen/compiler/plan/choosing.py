@@ -43,6 +43,7 @@ THRIFT = 0.0005  # share of the time that a doubling of a factor must save
 ALIKE = 0.985  # a candidate that needs this share of everything that a refused one needs is not tried
 ROOM = 0.995  # share of the room on a board that promises may take
 PATIENCE = 0.015  # share of the time that a longer context may cost
+CROWDED = "needs more than its channels of memory have"
 SLOWER = 1.2  # times the cycles of the largest network at which smaller ones are not tried any more
 NEAR = 1.01  # a smaller design of a network is chosen if it takes at most so much longer
 
@@ -195,12 +196,17 @@ class _Engines:
         self._known: list[tuple[Needs, str]] = []  # needs that have no placement, and the reason
         self._spread: dict[Needs, str] = {}  # needs whose relaxed placement was found, and its shortage
         self._refused: list[str] = []
+        self._crowded: BudgetError | None = None  # of the first candidate without room in memory
+        self._rooms: dict[tuple[int, ...], bool] = {}  # whether candidates have room in memory
 
     def designs(self) -> Iterator[PlannedDesign]:
         """Designs that have a placement, the best first."""
         ranked = self._ranked()
         if all(map(self._over, ranked)):
-            raise BudgetError(self._nothing(ranked))
+            others = [candidate for candidate in ranked if self._over(candidate) != CROWDED]
+            if self._crowded is not None and not others:
+                raise self._crowded
+            raise BudgetError(self._nothing(others))
         left = [*ranked]
         while left := self._from_best(left):
             candidate, context, why = self._longest(left)
@@ -335,6 +341,19 @@ class _Engines:
 
     def _over(self, candidate: _Candidate, context: int | None = None) -> str:
         """The reason why a candidate is not expected to fit the card; empty if it is."""
+        if self._crowded is not None and not self._has_room(candidate, context):
+            return CROWDED
+        try:
+            return self._shortage(candidate, context)
+        except BudgetError as error:
+            hbm = self._board.hbm
+            if not 0 < error.needed_bytes <= hbm.channels * hbm.channel_bytes:
+                raise
+            self._crowded = self._crowded or error
+            return CROWDED
+
+    def _shortage(self, candidate: _Candidate, context: int | None) -> str:
+        """The same for a candidate with room in memory. Raises BudgetError if it has none."""
         needs = self._needs(candidate, context)
         if short := self._short(needs):
             return short
@@ -349,6 +368,19 @@ class _Engines:
             if self._spread[needs]:
                 self._known.append((needs, self._spread[needs]))
         return self._spread[needs]
+
+    def _has_room(self, candidate: _Candidate, context: int | None) -> bool:
+        """Whether the contents of memory of a candidate have a place."""
+        plan = candidate.plan
+        length = self._graph.context if context is None else context
+        key = plan.columns, plan.cache_channels or 0, length
+        if key not in self._rooms:
+            try:
+                parts = parts_of(replace(self._graph, context=length), self._configured(candidate, length))
+                self._rooms[key] = all(part.derivation.largest for part in parts)
+            except BudgetError:
+                self._rooms[key] = False
+        return self._rooms[key]
 
     def _short(self, needs: Needs) -> str:
         """The resource that is most short, with the amounts."""

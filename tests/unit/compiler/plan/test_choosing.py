@@ -135,6 +135,14 @@ def test_too_few_multipliers_for_an_engine(tmp_path: Path, fixed: dict[str, int]
     assert first == message and re.match(r"What helps: (\w+=\w+ in place of \w+; )?multipliers=", advice)
 
 
+def test_candidates_without_room_in_memory_do_not_end_the_search(tmp_path: Path) -> None:
+    """12 rows are too many for 32 columns. Of candidates with 24 columns, some have no room in memory."""
+    board = board_of("u55c")
+    small = replace(board, name="small", hbm=replace(board.hbm, channel_bytes=580 << 10))
+    design = plan_of(tmp_path, replace(PLAIN, board=small, n_lanes=12, context=512))
+    assert (design.config.channels, design.config.n_lanes) == (24, 12)
+
+
 @pytest.mark.parametrize("goal", ["latency", "conversation"])
 def test_a_board_without_dsps(goal: Literal["latency", "conversation"]) -> None:
     board = board_of("u55c")
