@@ -29,10 +29,10 @@ def option_names(command: click.Command | None, given: Collection[str]) -> dict[
 
 def in_options(text: str, options: Mapping[str, str]) -> str:
     """Replace the names of Python arguments in a message by options: `CompileConfig.board`,
-    `CompileConfig.weights='w8'`, `channels=32` in a line "What helps: ...", `max_tokens` anywhere, and `seed`
-    at the start of a clause "seed is ..."."""
+    `CompileConfig.weights='w8'`, `channels=32` in a line "What helps: ..." or "Tried in vain: ...",
+    `max_tokens` anywhere, and `seed` at the start of a clause "seed is ..."."""
     text = re.sub(r"CompileConfig\.(\w+)(?:=(False|True|'[^']*'|[\w.]*\w))?", partial(_option, options), text)
-    text = re.sub(r"^What helps: .*", partial(_advice, options), text, flags=re.MULTILINE)
+    text = re.sub(r"^(?:What helps|Tried in vain): .*", partial(_advice, options), text, flags=re.MULTILINE)
     command = "--calibrate FILE" if "calibrate" in options else "streamgen compile --calibrate FILE"
     text = text.replace("streamgen.model.calibration", command)
     anywhere, clause = r"(?<![\w./'\"-]){}(?![\w./'\"=(-])", r"(?:^|(?<=[:;,] )){}(?= is )"

@@ -151,7 +151,8 @@ class Estimate:
         yield facts
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        size = f"{self.weights / 1e6:,.1f} million weights, {self.weight_bytes / 1e9:.3g} GB in memory"
+        weights = f"{self.weights / 1e6:,.1f} million weights of matmuls"
+        size = f"{weights}, {self.weight_bytes / 1e9:.3f} GB in memory"
         yield "model", size + (f", context {self.context:,}" if self.context else "")
         runs = self.headline
         tokens, cycles = runs[0].tokens, sum(run.cycles for run in runs)

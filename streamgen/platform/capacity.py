@@ -54,7 +54,8 @@ def require_room(name: str, buffers: Sequence[Buffer], board: Board, channels: i
     largest = sorted((b for b in buffers if b.channel in over), key=lambda b: (-b.bytes, b.name))[:_LARGEST]
     lines = [
         f"{name!r} does not fit the memory of board {board.name!r}: it needs {needed:,} bytes; "
-        f"{counted(usable, 'channel')} of {room:,} bytes have {available:,}",
+        f"{counted(usable, 'channel')} of {room:,} bytes have {available:,}"
+        + (f", but {counted(len(over), 'channel')} would be too full" if needed <= available else ""),
         _table({channel: by_channel[channel] for channel in over}, room),
         f"largest there: {', '.join(f'{b.name} (channel {b.channel}) {b.bytes:,}' for b in largest)}",
         f"What frees room: {'; '.join(_advice(by_channel, over, needed, board))}",

@@ -24,6 +24,9 @@ FIXED = (
 )
 """Fields that the plan chooses if the user does not."""
 
+FORMATS = {"head", "weights"}
+"""Fields that are formats of weights."""
+
 Plans = Callable[[CompileConfig], CompileConfig]
 """A function from a configuration to that of its plan, in which a factor may still be None if a rule of a
 small design decides it. Raises BudgetError without a plan."""
@@ -38,8 +41,9 @@ def advised(error: BudgetError, plain: LogicalGraph, asked: CompileConfig, plans
         tried, helpful = _in_memory(plain, asked)
         hbm = asked.card.hbm
         cards = -(-error.needed_bytes // (hbm.channels * hbm.channel_bytes))
-        none = f"{', '.join(tried)} would not help; " if tried else ""
-        needed = f"the design needs the memory of {counted(cards, 'such card')}"
+        none = f"Tried in vain: {'; '.join(tried)}\n" if tried else ""
+        size = f"{error.needed_bytes / 1e9:,.1f} GB"
+        needed = f"The design needs {size}, the memory of {counted(cards, 'such card')}"
         text = f"What helps: {'; '.join(helpful)}" if helpful else none + needed
     else:
         values = list(_without(asked, plans))
@@ -53,19 +57,35 @@ def advised(error: BudgetError, plain: LogicalGraph, asked: CompileConfig, plans
 
 
 def _in_memory(plain: LogicalGraph, asked: CompileConfig) -> tuple[list[str], list[str]]:
-    """All changes that were tried, and those with which all contents of memory have a place."""
+    """All changes that were tried, and those with which all contents of memory have a place; of contexts, the
+    longest one. Formats that the weights have already are not tried."""
     tried, helpful = [], []
+    config, graph = limited(plain, asked)
+    known = {_formats(quantised(graph, config))}
+    shorter = False  # a shorter context helps
     for text, changes in _changes(plain, asked):
-        tried.append(text)
+        if shorter and "context" in changes:
+            continue
         config, graph = limited(plain, replace(asked, **changes))
+        graph = quantised(graph, config)
+        if changes.keys() <= FORMATS:
+            if (formats := _formats(graph)) in known:
+                continue
+            known.add(formats)
+        tried.append(text)
         config = replace(config, channels=config.channels or config.card.hbm.channels)
         try:
-            for part in parts_of(quantised(graph, config), config):
+            for part in parts_of(graph, config):
                 _ = part.derivation.largest
         except (BudgetError, GraphError):
             continue
         helpful.append(text)
+        shorter = shorter or "context" in changes
     return tried, helpful
+
+
+def _formats(graph: LogicalGraph) -> tuple[str, ...]:
+    return tuple(matmul.integers.format for _, matmul in graph.matmuls())
 
 
 def _changes(plain: LogicalGraph, asked: CompileConfig) -> Iterator[tuple[str, dict[str, Any]]]:

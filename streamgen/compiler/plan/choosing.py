@@ -12,9 +12,11 @@ from math import inf
 from typing import Any, TypeVar
 
 from streamgen.base.errors import BudgetError
+from streamgen.base.wording import counted
 from streamgen.compiler.budget import budget_of, cached_attentions, is_small, multipliers_on, policy_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.advising import advised
+from streamgen.compiler.plan.candidate import Candidate, differs
 from streamgen.compiler.plan.closed import ClosedForm
 from streamgen.compiler.plan.goals import GOALS, Goal
 from streamgen.compiler.plan.grouping import GroupPlan, parts_of
@@ -42,6 +44,7 @@ THRIFT = 0.0005  # share of the time that a doubling of a factor must save
 ALIKE = 0.985  # a candidate that needs this share of everything that a refused one needs is not tried
 ROOM = 0.995  # share of the room on a board that promises may take
 PATIENCE = 0.015  # share of the time that a longer context may cost
+CROWDED = "needs more than its channels of memory have"
 SLOWER = 1.2  # times the cycles of the largest network at which smaller ones are not tried any more
 NEAR = 1.01  # a smaller design of a network is chosen if it takes at most so much longer
 
@@ -155,30 +158,6 @@ def _small(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) -> 
     return PlannedDesign(graph=graph, config=config, plan=plan, parts=parts_of(graph, config))
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A candidate with an engine. score: cycles of the goal, and a little for each doubling of a factor.
-    rows: rows of a column. plan: its hardware. form: its closed form."""
-
-    score: float
-    cycles: float
-    plan: HardwarePlan
-    form: ClosedForm
-
-    @property
-    def factors(self) -> dict[str, int]:
-        """Its factors, by field of `CompileConfig`."""
-        plan = self.plan
-        return {
-            "channels": plan.columns,
-            "n_lanes": plan.n_lanes,
-            "lanes": plan.lanes,
-            "attention_lanes": plan.attention_lanes,
-            "cache_channels": plan.cache_channels or plan.kv_channels,
-            "prefetch_beats": plan.prefetch,
-        }
-
-
 class _Engines:
     """The search for a design whose matmuls take turns on one engine. longest: the model's own context."""
 
@@ -194,12 +173,17 @@ class _Engines:
         self._known: list[tuple[Needs, str]] = []  # needs that have no placement, and the reason
         self._spread: dict[Needs, str] = {}  # needs whose relaxed placement was found, and its shortage
         self._refused: list[str] = []
+        self._crowded: BudgetError | None = None  # of the first candidate without room in memory
+        self._rooms: dict[tuple[int, ...], bool] = {}  # whether candidates have room in memory
 
     def designs(self) -> Iterator[PlannedDesign]:
         """Designs that have a placement, the best first."""
         ranked = self._ranked()
         if all(map(self._over, ranked)):
-            raise BudgetError(self._nothing(ranked))
+            others = [candidate for candidate in ranked if self._over(candidate) != CROWDED]
+            if self._crowded is not None and not others:
+                raise self._crowded
+            raise BudgetError(self._nothing(others))
         left = [*ranked]
         while left := self._from_best(left):
             candidate, context, why = self._longest(left)
@@ -214,23 +198,30 @@ class _Engines:
             config = self._configured(candidate, context)
             yield PlannedDesign(graph=graph, config=config, plan=plan, parts=parts)
 
-    def _nothing(self, ranked: Sequence[_Candidate]) -> str:
+    def _nothing(self, ranked: Sequence[Candidate]) -> str:
         """Why no candidate fits: what the smallest one needs."""
         name, board = self._config.name, self._board.name
         least = min(ranked, key=lambda c: (c.plan.unit, *c.factors.values()))
         return f"{name!r} does not fit board {board!r}: the smallest design {self._over(least)}"
 
-    def _from_best(self, left: Sequence[_Candidate]) -> list[_Candidate]:
+    def _from_best(self, left: Sequence[Candidate]) -> list[Candidate]:
         """The candidates from the first one on that is expected to fit the card."""
         first = next((k for k, candidate in enumerate(left) if not self._over(candidate)), len(left))
         return [*left[first:]]
 
-    def _ranked(self) -> list[_Candidate]:
+    def _ranked(self) -> list[Candidate]:
         """All candidates, the best first. Fewer channels and other lanes are candidates with the rows that
         are best with all channels and 16 lanes, and with a few rows more or less."""
         most = self._asked.channels or self._board.hbm.channels
-        if self._asked.multipliers is not None:
-            most = min(most, self._asked.multipliers // (MX_GROUP * (self._asked.n_lanes or 1)))
+        if (multipliers := self._asked.multipliers) is not None:
+            n = self._asked.n_lanes or 1
+            if (needed := 2 * n * MX_GROUP) > multipliers:
+                given = f" and CompileConfig.n_lanes is {n}" if self._asked.n_lanes else ""
+                raise BudgetError(
+                    f"CompileConfig.multipliers is {multipliers:,}{given}, but an engine of 2 columns with "
+                    f"{counted(n, 'row')} in each needs {needed:,} multipliers"
+                )
+            most = min(most, multipliers // (MX_GROUP * n))
         most = max(1, most - most % 2)
         asked = replace(self._config, channels=most)
         if self._cached and asked.attention_lanes is None:
@@ -250,7 +241,7 @@ class _Engines:
             ranked += self._candidates(channels, width, near)
         return sorted(ranked, key=lambda c: c.score)
 
-    def _candidates(self, channels: int, lanes: int, rows: Sequence[int]) -> Iterator[_Candidate]:
+    def _candidates(self, channels: int, lanes: int, rows: Sequence[int]) -> Iterator[Candidate]:
         """The candidates with some channels and lanes. rows: of a column, ascending; the first number of rows
         for which the columns alone do not fit the board is the last."""
         asked = self._asked
@@ -275,7 +266,7 @@ class _Engines:
                 )
                 factors = (plan.lanes, plan.attention_lanes, plan.cache_channels or 1, plan.prefetch)
                 doublings = sum(value.bit_length() for value in factors) + plan.n_lanes / 8
-                yield _Candidate(cycles * (1 + THRIFT * doublings), cycles, plan, form)
+                yield Candidate(cycles * (1 + THRIFT * doublings), cycles, plan, form)
             columns = form.engine.params.resources * channels
             if self._short(Needs(columns, columns * 0)):
                 break
@@ -293,7 +284,7 @@ class _Engines:
             if lanes <= count <= base.kv_channels:
                 yield replace(base, attention_lanes=lanes, cache_channels=count, prefetch=depth)
 
-    def _configured(self, candidate: _Candidate, context: int) -> CompileConfig:
+    def _configured(self, candidate: Candidate, context: int) -> CompileConfig:
         """The configuration of a candidate."""
         plan = candidate.plan
         factors: dict[str, Any] = candidate.factors
@@ -302,7 +293,7 @@ class _Engines:
         multipliers = self._asked.multipliers or plan.unit * MX_GROUP
         return replace(self._config, **factors, multipliers=multipliers, context=context or None)
 
-    def _placed(self, candidate: _Candidate, graph: LogicalGraph) -> Sequence[GroupPlan] | str:
+    def _placed(self, candidate: Candidate, graph: LogicalGraph) -> Sequence[GroupPlan] | str:
         """The accelerator of a candidate, or the reason why it does not fit the card."""
         try:
             parts = parts_of(graph, self._configured(candidate, graph.context))
@@ -310,7 +301,7 @@ class _Engines:
         except BudgetError as error:
             return _line(error)
 
-    def _blueprint(self, candidate: _Candidate, *more: int) -> Blueprint:
+    def _blueprint(self, candidate: Candidate, *more: int) -> Blueprint:
         """The bound design with the channels and lanes of a candidate. more: other factors of the candidate
         that the design shares."""
         plan = candidate.plan
@@ -321,12 +312,25 @@ class _Engines:
             self._blueprints[key] = Blueprint(part)
         return self._blueprints[key]
 
-    def _needs(self, candidate: _Candidate, context: int | None = None) -> Needs:
+    def _needs(self, candidate: Candidate, context: int | None = None) -> Needs:
         plan = candidate.plan if context is None else replace(candidate.plan, context=context)
         return self._blueprint(candidate).needs_of(plan, candidate.form)
 
-    def _over(self, candidate: _Candidate, context: int | None = None) -> str:
+    def _over(self, candidate: Candidate, context: int | None = None) -> str:
         """The reason why a candidate is not expected to fit the card; empty if it is."""
+        if self._crowded is not None and not self._has_room(candidate, context):
+            return CROWDED
+        try:
+            return self._shortage(candidate, context)
+        except BudgetError as error:
+            hbm = self._board.hbm
+            if not 0 < error.needed_bytes <= hbm.channels * hbm.channel_bytes:
+                raise
+            self._crowded = self._crowded or error
+            return CROWDED
+
+    def _shortage(self, candidate: Candidate, context: int | None) -> str:
+        """The same for a candidate with room in memory. Raises BudgetError if it has none."""
         needs = self._needs(candidate, context)
         if short := self._short(needs):
             return short
@@ -342,6 +346,19 @@ class _Engines:
                 self._known.append((needs, self._spread[needs]))
         return self._spread[needs]
 
+    def _has_room(self, candidate: Candidate, context: int | None) -> bool:
+        """Whether the contents of memory of a candidate have a place."""
+        plan = candidate.plan
+        length = self._graph.context if context is None else context
+        key = plan.columns, plan.cache_channels or 0, length
+        if key not in self._rooms:
+            try:
+                parts = parts_of(replace(self._graph, context=length), self._configured(candidate, length))
+                self._rooms[key] = all(part.derivation.largest for part in parts)
+            except BudgetError:
+                self._rooms[key] = False
+        return self._rooms[key]
+
     def _short(self, needs: Needs) -> str:
         """The resource that is most short, with the amounts."""
         board = self._board
@@ -356,7 +373,7 @@ class _Engines:
                     text = f"needs {number(round(need))} of {number(int(room))} {title}{where}"
         return text
 
-    def _longest(self, left: Sequence[_Candidate]) -> tuple[_Candidate, int, str]:
+    def _longest(self, left: Sequence[Candidate]) -> tuple[Candidate, int, str]:
         """Of the candidates that are nearly as good as the first, the first with the longest context; this
         context, and why it is not longer."""
         context, why = self._own, ""
@@ -375,7 +392,7 @@ class _Engines:
         return left[0], self._graph.context, why
 
     def _recorded(
-        self, candidate: _Candidate, context: int, why: str, ranked: Sequence[_Candidate]
+        self, candidate: Candidate, context: int, why: str, ranked: Sequence[Candidate]
     ) -> DesignPlan:
         """The record of the plan."""
         asked = self._asked
@@ -401,10 +418,10 @@ class _Engines:
             cycles=candidate.cycles,
         )
 
-    def _next(self, candidate: _Candidate, name: str, by_factors: dict[tuple[int, ...], _Candidate]) -> str:
+    def _next(self, candidate: Candidate, name: str, by_factors: dict[tuple[int, ...], Candidate]) -> str:
         """Why a factor does not have its next larger value."""
         chosen = candidate.factors
-        others = [c for c in by_factors.values() if _differs(c.factors, chosen, name)]
+        others = [c for c in by_factors.values() if differs(c.factors, chosen, name)]
         larger = min(
             (c for c in others if c.factors[name] > chosen[name]), key=lambda c: c.factors[name], default=None
         )
@@ -417,11 +434,6 @@ class _Engines:
         if abs(change) < THRIFT:
             return f"{value:,} saves nothing"
         return f"{value:,} takes {change:.1%} longer" if change > 0 else f"{value:,} saves {-change:.1%}"
-
-
-def _differs(factors: dict[str, int], others: dict[str, int], name: str) -> bool:
-    """Whether factors differ in this one only."""
-    return all((factors[other] != others[other]) == (other == name) for other in factors)
 
 
 def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) -> Iterator[PlannedDesign]:
@@ -467,7 +479,9 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
             break
     if not placed:
         name, board = config.name, config.card.name
-        raise first or BudgetError(f"{name!r} does not fit board {board!r}: with multipliers={refused[-1]}")
+        raise first or BudgetError(
+            f"{name!r} does not fit board {board!r}: the design with multipliers={refused[-1]}"
+        )
     least = min(cycles for cycles, _ in placed)
     near = [design for cycles, design in placed if cycles <= NEAR * least]
     rest = [design for cycles, design in placed if cycles > NEAR * least]
@@ -476,9 +490,10 @@ def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) 
 
 def _multipliers(board: Board, resident: bool) -> list[int]:
     """The numbers of multipliers that are tried, the largest first: powers of two on the whole board or, for
-    weights that stay on the chip, eighths of what one SLR has room for."""
+    weights that stay on the chip, eighths of what one SLR has room for. For a board without
+    DSPs it is one number."""
     if resident:
         rows = int(2 * board.home.resources.dsp * board.fill) // MX_GROUP
-        return [rows * eighths // 8 * MX_GROUP for eighths in range(8, 0, -1)]
+        return sorted({max(1, rows * eighths // 8) * MX_GROUP for eighths in range(8, 0, -1)}, reverse=True)
     top = multipliers_on(board)
-    return [top >> k for k in range(8) if top >> k >= MX_GROUP]
+    return [top >> k for k in range(8) if top >> k >= MX_GROUP] or [MX_GROUP]

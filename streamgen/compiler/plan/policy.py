@@ -87,8 +87,8 @@ def hardware(model: LogicalGraph, budget: Budget) -> HardwarePlan:
     if asked is not None and not lanes <= asked <= plan.kv_channels:
         raise ValueError(
             f"CompileConfig.cache_channels is {asked}; it must be {lanes} to {plan.kv_channels}. Attention "
-            f"reads {counted(lanes, 'position')} per cycle, each from another channel, and all caches lie on "
-            f"{counted(plan.kv_channels, 'channel')}"
+            f"reads {counted(lanes, 'position')} per cycle (CompileConfig.attention_lanes), each from "
+            f"another channel, and all caches lie on {counted(plan.kv_channels, 'channel')}"
         )
     return replace(plan, attention_lanes=lanes, cache_channels=asked)
 

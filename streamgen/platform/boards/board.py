@@ -101,6 +101,8 @@ class Board:
 
     def __post_init__(self) -> None:
         names = [slr.name for slr in self.slrs]
+        if not isinstance(self.hbm, Hbm):
+            raise ValueError(f"board {self.name!r} has no memory (hbm); designs read their weights from it")
         if self.hbm.slr not in names:
             raise ValueError(
                 f"the memory of board {self.name!r} lies at {self.hbm.slr}; its SLRs are {names}"

@@ -1,5 +1,6 @@
 """Language models that are too large for the memory of a board: one error, before any hardware or file."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from streamgen.base.errors import BudgetError
 from streamgen.cli import main
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.lower import program
+from streamgen.compiler.plan import advising
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.platform import boards
 from streamgen.platform.boards import Board, board_of
@@ -35,7 +37,8 @@ def _board(channel_bytes: int) -> Board:
 
 def _refused(graph: LogicalGraph, channel_bytes: int, **changes: Any) -> list[str]:
     sizes: dict[str, Any] = {"max_tokens": 4, "context": 64, "channels": 2, "n_lanes": 2, "lanes": 2}
-    config = CompileConfig(name="full", board=_board(channel_bytes), weights="w8", **{**sizes, **changes})
+    sizes |= {"weights": "w8", **changes}
+    config = CompileConfig(name="full", board=_board(channel_bytes), **sizes)
     with pytest.raises(BudgetError) as error:
         streamgen.compile(graph, config=config)
     with pytest.raises(BudgetError) as estimated:
@@ -63,6 +66,20 @@ def test_tables_weights_and_caches_that_are_too_much_for_their_channels() -> Non
         assert sum(uses) == everything == room + over and over > 0
     assert largest.startswith("largest there: weights_")
     assert advice.startswith("What helps: channels=32; board='u55c'")
+
+
+def test_advice_names_the_longest_context_that_helps() -> None:
+    """And no format that the weights have already."""
+    graph = replace(random_decoder(**SIZES), context=8192)
+    advice = _refused(graph, 1 << 20, context=8192, weights="w4", head="w4")[-1]
+    assert advice == "What helps: channels=32; context=1024; board='u55c'; board='u280'; board='vu47p'"
+
+
+def test_what_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advising, "BOARDS", {})
+    *_, tried, needed = _refused(random_decoder(**SIZES, layers=4), 16 << 10, weights="w4")
+    assert tried == "Tried in vain: channels=32; head='w4'"
+    assert re.fullmatch(r"The design needs 0\.\d GB, the memory of \d+ such cards", needed)
 
 
 def test_nothing_is_written(

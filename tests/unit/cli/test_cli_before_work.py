@@ -149,6 +149,7 @@ def test_tools(
         ("generate x", "streamgen.model.calibration loses less",
          "streamgen compile --calibrate FILE loses less"),
         ("compile x", "Give CompileConfig.channels=4.", "Give --channels 4."),
+        ("estimate x", "no room\nTried in vain: head='w4'", "no room\nTried in vain: --head w4"),
         ("estimate x", "no room\nWhat helps: channels=32; head='w4' and weights='w4'; fewer words=3",
          "no room\nWhat helps: --channels 32; --head w4 and --weights w4; fewer words=3"),
         ("compile x", "CompileConfig.check_import=False compiles it", "--no-check-import compiles it"),

@@ -75,6 +75,7 @@ def test_bad_clock():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"hbm": None}, "board 'u55c' has no memory (hbm); designs read their weights from it"),
         ({"fill": 0}, "fill of board 'u55c' must be above 0 and at most 1, not 0"),
         (
             {"hbm": replace(U55C.hbm, slr="SLR7")},

@@ -40,7 +40,7 @@ def test_the_table_names_what_is_over() -> None:
     assert (error.value.needed_bytes, error.value.available_bytes) == (44 * MB + 8192, 64 * MB)
     assert str(error.value).splitlines() == [
         "'a' does not fit the memory of board 'u280': it needs 46,145,536 bytes; 4 channels of 16,777,216 "
-        "bytes have 67,108,864",
+        "bytes have 67,108,864, but 2 channels would be too full",
         "channel     weights      caches  inputs, outputs  table, status         all    over by",
         "      1   8,388,608  12,582,912        4,194,304              0  25,165,824  8,388,608",
         "      2  20,971,520           0                0              0  20,971,520  4,194,304",

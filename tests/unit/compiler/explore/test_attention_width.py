@@ -55,14 +55,14 @@ def test_channels_that_a_cache_cannot_lie_on() -> None:
     model = balanced(tiny_decoder()).quantised(TINY.numbers(True))
     assert hardware(model, budget_of(replace(TINY, cache_channels=1), model)).cache_channels == 1
     for lanes, asked, said in (
-        (2, 1, "1; it must be 2 to 2. Attention reads 2 positions per cycle"),
-        (1, 4, "4; it must be 1 to 2. Attention reads 1 position per cycle"),
+        (2, 1, "1; it must be 2 to 2. Attention reads 2 positions"),
+        (1, 4, "4; it must be 1 to 2. Attention reads 1 position"),
     ):
         with pytest.raises(ValueError) as caught:
             hardware(model, budget_of(replace(TINY, attention_lanes=lanes, cache_channels=asked), model))
         assert str(caught.value) == (
-            f"CompileConfig.cache_channels is {said}, each from another channel, and all caches lie on 2 "
-            "channels"
+            f"CompileConfig.cache_channels is {said} per cycle (CompileConfig.attention_lanes), each from "
+            "another channel, and all caches lie on 2 channels"
         )
 
 

@@ -1,9 +1,10 @@
 """Plans: what the compiler chooses for a goal on a board, and what a user fixes."""
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from streamgen.compiler.plan.grouping import parts_of
 from streamgen.compiler.plan.policy import hardware, limited
 from streamgen.compiler.plan.promise import Blueprint
 from streamgen.compiler.plan.record import PLAN_FILE, DesignPlan
+from streamgen.platform.boards import board_of
 from tests.shared.decoders import random_decoder
 from tests.unit.compiler.plan.shapes import PLAIN, graph_of, plan_of
 
@@ -108,6 +110,47 @@ def test_no_single_change_is_better(tmp_path: Path, goal: str) -> None:
 def test_factors_that_contradict_one_another(tmp_path: Path, fixed: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         plan_of(tmp_path, replace(PLAIN, **fixed))
+
+
+@pytest.mark.parametrize(
+    ("fixed", "message"),
+    [
+        (
+            {"multipliers": 64, "n_lanes": 8, "channels": 8},
+            "CompileConfig.multipliers is 64 and CompileConfig.n_lanes is 8, but an engine of 2 columns with "
+            "8 rows in each needs 512 multipliers",
+        ),
+        (
+            {"multipliers": 32},
+            "CompileConfig.multipliers is 32, but an engine of 2 columns with 1 row in each needs 64 "
+            "multipliers",
+        ),
+    ],
+)
+def test_too_few_multipliers_for_an_engine(tmp_path: Path, fixed: dict[str, int], message: str) -> None:
+    """The error names what the user gave, not what the plan made of it, and a value that helps."""
+    with pytest.raises(BudgetError) as error:
+        plan_of(tmp_path, replace(PLAIN, **fixed))
+    first, advice = str(error.value).splitlines()
+    assert first == message and re.match(r"What helps: (\w+=\w+ in place of \w+; )?multipliers=", advice)
+
+
+def test_candidates_without_room_in_memory_do_not_end_the_search(tmp_path: Path) -> None:
+    """12 rows are too many for 32 columns. Of candidates with 24 columns, some have no room in memory."""
+    board = board_of("u55c")
+    small = replace(board, name="small", hbm=replace(board.hbm, channel_bytes=580 << 10))
+    design = plan_of(tmp_path, replace(PLAIN, board=small, n_lanes=12, context=512))
+    assert (design.config.channels, design.config.n_lanes) == (24, 12)
+
+
+@pytest.mark.parametrize("goal", ["latency", "conversation"])
+def test_a_board_without_dsps(goal: Literal["latency", "conversation"]) -> None:
+    board = board_of("u55c")
+    slrs = tuple(replace(slr, resources=replace(slr.resources, dsp=0)) for slr in board.slrs)
+    config = replace(PLAIN, board=replace(board, name="none", slrs=slrs), goal=goal)
+    module = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU()).eval()
+    with pytest.raises(BudgetError, match=r"^'accelerator' does not fit board 'none': .* DSP"):
+        streamgen.estimate(module, torch.zeros(2, 1024), config)
 
 
 @pytest.mark.slow
