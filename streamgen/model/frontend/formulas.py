@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from streamgen.model.frontend import chosen
 from streamgen.model.frontend.trace import Unsupported, aten
 
 MOST_SORTED = 64  # elements of a line that is sorted: each is compared with all others
@@ -254,5 +255,6 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.pow.Tensor_Scalar: _to_a_power,
     aten.round.decimals: _rounded,
     aten.isclose.default: _is_close,
+    **chosen.FORMULAS,
 }
 """By call: a function with its parameters."""

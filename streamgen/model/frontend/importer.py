@@ -29,7 +29,7 @@ from streamgen.model.frontend import (
     scatters,
     self_attention,
 )
-from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.draft import MOST_COUNTED, Draft
 from streamgen.model.frontend.fuse import fused
 from streamgen.model.frontend.in_place import is_in_place, memory
 from streamgen.model.frontend.moves import DROPOUTS, MOVES, RENAMES
@@ -291,7 +291,8 @@ class Importer:
         given = pytree.tree_leaves(node.meta["val"])
         for value, source in zip(given, values, strict=True):
             if is_ids(value) and value.dtype != torch.bool and source.meta["val"].is_floating_point():
-                self.draft.count(contents[source])  # a formula of places
+                only_ones = node.target == aten.one_hot.default
+                self.draft.count(contents[source], 1 if only_ones else MOST_COUNTED)  # a formula of places
         return True
 
     def _compute_halves(self, nodes: Sequence[Node]) -> bool:
@@ -336,7 +337,7 @@ class Importer:
             draft.tables.add(node)
         elif target in MOVED:
             self._move(node)
-        elif lookups.told_from_padding(draft, node):
+        elif lookups.told_from_padding(draft, node) or lookups.compared_with_places(draft, node):
             return
         elif target in self.calls:
             lookups.require_lookup(draft, node)
@@ -396,7 +397,7 @@ class Importer:
             kind = "floats" if given.is_floating_point() else "integers"
             raise Unsupported(f"it casts {kind} to {value.dtype}")
         if truth and is_ids(value) and value.dtype != torch.bool and source in draft.contents:
-            draft.count(draft.contents[source])
+            draft.count(draft.contents[source], 1)
         if tensors and is_ids(value) and value.dtype != given.dtype and value.dtype not in WIDE:
             raise Unsupported(f"it casts ids to {value.dtype}, which does not hold all of them")
         if target in RENAMES:

@@ -52,9 +52,11 @@ def _lines(draft: Draft, node: Node) -> tuple[OnContents, torch.Tensor]:
 
 
 def _reduction(reduce: Lines, draft: Draft, node: Node) -> None:
-    draft.keep(node, reduce(*_lines(draft, node)).reshape(shape(node)))
-    if is_ids(node.meta["val"]) and node.args[0].meta["val"].dtype == torch.bool:
-        draft.count(draft.contents[node])
+    on, lines = _lines(draft, node)
+    most = 1 if node.args[0].meta["val"].dtype == torch.bool else draft.counted(lines)
+    draft.keep(node, reduce(on, lines).reshape(shape(node)))
+    if is_ids(node.meta["val"]) and most is not None and node.target in COUNTING:
+        draft.count(draft.contents[node], most * lines.shape[1])
 
 
 def _pair(
@@ -217,6 +219,15 @@ def _half_first(reduce: Callable[[Draft, Node], None], draft: Draft, node: Node)
             raise (reason if reason.args and node.args[0] in draft.partial else other) from None
 
 
+COUNTING = {
+    aten.amax.default,
+    aten.amin.default,
+    aten.max.default,
+    aten.min.default,
+    aten.sum.default,
+    aten.sum.dim_IntList,
+}
+"""Calls whose results are no greater than the sum of their elements, if these are whole numbers."""
 MEAN = partial(_reduction, OnContents.mean)
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **dict.fromkeys(
