@@ -127,7 +127,8 @@ class Draft:
     rows: tokens of all inputs. tables: of a language model, whose tokens may follow those of a cache.
     wrapper: a module around the user's module, which messages leave out. last: whether the module may go on
     with the last token alone. run: tokens of a sequence; 0 if values have a row for each token (`Elements`).
-    masked: whether constants of ones may come from masks, which hide no token.
+    masked: whether constants of ones may come from masks, which hide no token. within: whether lines of
+    features within a row may be multiplied, by weights or by one another.
 
     The importers report the results of calls with `lines`, `spread`, `keep`, `late` and `half`.
     """
@@ -142,12 +143,15 @@ class Draft:
         last: bool = False,
         run: int = 0,
         masked: bool = False,
+        within: bool = False,
     ) -> None:
         self.constants = constants
         self.tables = Tables(constants) if tables is None else tables
         self.wrapper = wrapper
         self.elements = Elements(rows, int(tables.traced[0]) if tables else 0, last=last, run=run)
         self.masked = masked
+        self.within = within
+        self.torn = False  # whether a product within rows was refused
         self.sequences = Sequences(self)
         self._single: set[str] = set()  # values with one row for each sequence
         self.contents: dict[Node, Any] = {}
@@ -213,6 +217,11 @@ class Draft:
         """The place of a call, for messages."""
         return where(node, self.wrapper)
 
+    def may_multiply_within(self) -> bool:
+        """Whether lines of features within a row may be multiplied; notes a refusal."""
+        self.torn = self.torn or not self.within
+        return self.within
+
     # Values that calls read.
 
     def form(self, node: Node, source: Any, read: Callable[[torch.Tensor], Any]) -> Any:
@@ -246,12 +255,14 @@ class Draft:
             return parts[0][0]
         key = tuple(columns.tolist())
         if key not in self._views:
-            if self._of_linears(parts):
+            repeats = self.within and len(set(key)) < len(key)  # products of the same rows are no better
+            if self._of_linears(parts) and not repeats:
                 self._views[key] = self._rows_of_linears(parts)
             else:
                 pieces = [piece for part in parts for piece in self._pieces(*part)]
                 numbers = any(name in self._numbers for name, _ in parts)
-                join = self._rearranged if numbers or len(pieces) > MOST_PIECES else self._joined
+                many = numbers or repeats or len(pieces) > MOST_PIECES
+                join = self._rearranged if many else self._joined
                 self._views[key] = join(node, pieces)
         return self._views[key]
 

@@ -85,13 +85,31 @@ def import_structured(
             raise ValueError(f"example input {position} has shape {list(leaf.shape)}; it must hold tokens")
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise ValueError("no example inputs are given")
+    torn: list[bool] = []
     try:
-        return _first_reading(module, leaves, spec, longest, masks)
+        return _with_masks(module, leaves, spec, longest, masks, torn=torn)
+    except UnsupportedOperationError:
+        if not any(torn):
+            raise
+    return _with_masks(module, leaves, spec, longest, masks, within=True)
+
+
+def _with_masks(
+    module: torch.nn.Module,
+    leaves: Sequence[Any],
+    spec: pytree.TreeSpec,
+    longest: int,
+    masks: Mapping[int, str],
+    **options: Any,
+) -> Imported:
+    """The import with these masks, or else with inputs as masks that may be some. options: of `_Counts`."""
+    try:
+        return _first_reading(module, leaves, spec, longest, masks, options)
     except UnsupportedOperationError:
         if masks or not (others := possible_masks(module, leaves, spec)):
             raise
         try:
-            return _first_reading(module, leaves, spec, longest, others)
+            return _first_reading(module, leaves, spec, longest, others, options)
         except UnsupportedOperationError:
             pass
         raise
@@ -103,6 +121,7 @@ def _first_reading(
     spec: pytree.TreeSpec,
     longest: int,
     masks: Mapping[int, str],
+    options: Mapping[str, Any],
 ) -> Imported:
     """The import with the first of the `readings` of the inputs that is possible, and if there is one, that
     leaves the leading dimensions of its results as they are.
@@ -117,7 +136,7 @@ def _first_reading(
         joins = bool(masks) or any(extents is not None for extents in reading.trailing)
         wrapped = Joined(module, reading) if joins else module
         try:
-            imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
+            imported = _Counts(wrapped, reading.leaves, reading.spec, longest, **options).imported()
         except _ChangesError:
             raise
         except UnsupportedOperationError as error:
@@ -180,8 +199,18 @@ class _Counts:
     """A module and its example inputs, traced with different numbers of tokens."""
 
     def __init__(
-        self, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+        self,
+        module: torch.nn.Module,
+        leaves: Sequence[Any],
+        spec: pytree.TreeSpec,
+        longest: int,
+        *,
+        within: bool = False,
+        torn: list[bool] | None = None,
     ) -> None:
+        """within: whether lines of features within a row may be multiplied. torn: notes whether such a product
+        was refused."""
+        self.within, self.torn = within, [] if torn is None else torn
         self.module, self.leaves, self.spec, self.longest = module, leaves, spec, longest
         self.arrays: dict[tuple[Any, ...], Any] = {}  # constants, which all traces share
         self.decided: dict[tuple[tuple[int, int], ...], list[Decision]] = {}  # by leading extents
@@ -340,7 +369,8 @@ class _Counts:
             if extent == 1:
                 return None
             raise self._depends(dimension, longest, extent)
-        counts = _Counts(self.module, self._leaves({dimension: longest}), self.spec, longest)
+        options = {"within": self.within, "torn": self.torn}
+        counts = _Counts(self.module, self._leaves({dimension: longest}), self.spec, longest, **options)
         counts.arrays, counts.decided = self.arrays, self.decided
         return counts.imported()
 
@@ -404,11 +434,14 @@ class _Counts:
         constants = Constants(owner, program, self.arrays, changing=True, prefix=prefix)
         run = next((extent for extent in reversed(first.shape[:-1]) if extent != 1), 0)
         masked = isinstance(self.module, Joined) and bool(self.module.reading.masks)
-        draft = Draft(constants, rows, wrapper=self.wrapper, run=run, masked=masked)
+        draft = Draft(constants, rows, wrapper=self.wrapper, run=run, masked=masked, within=self.within)
         padding: dict[str, set[int]] = {}
         draft.sequences.padding = padding
         importer = Importer(program, draft)
-        graph, results = importer.run()
+        try:
+            graph, results = importer.run()
+        finally:
+            self.torn.append(draft.torn)
         names = iter([value.name for value in importer.inputs])
         arguments = [next(names) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
         nodes = program.graph.find_nodes(op="output")[0].args[0]

@@ -227,6 +227,31 @@ def _is_close(
     return torch.logical_or(close, torch.logical_and(x != x, y != y)) if equal_nan else close
 
 
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    if dropout_p:
+        raise Unsupported("it has dropout; call module.eval() first")
+    if enable_gqa and query.ndim > 2:
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = torch.where(attn_mask, scores, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return scores.softmax(-1) @ value
+
+
 FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.argmax.default: _place_of_greatest,
     aten.argmin.default: _place_of_least,
@@ -255,6 +280,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.pow.Tensor_Scalar: _to_a_power,
     aten.round.decimals: _rounded,
     aten.isclose.default: _is_close,
+    aten.scaled_dot_product_attention.default: _attention,
     **chosen.FORMULAS,
 }
 """By call: a function with its parameters."""

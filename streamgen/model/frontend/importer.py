@@ -316,7 +316,11 @@ class Importer:
             self._compute_half(source)
         del self.draft.partial[node]
         self.draft.plainly.add(node)
-        self._import(node, known=True, outside=False)
+        try:
+            self._import(node, known=True, outside=False)
+        except Unsupported:
+            if not self.draft.may_multiply_within() or not self._imported_in_parts(node):
+                raise
         if node in self.draft.partial:
             raise Unsupported(self.draft.partial[node].needed)
 

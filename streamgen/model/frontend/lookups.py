@@ -81,8 +81,8 @@ def require_lookup(draft: Draft, node: Node) -> None:
 
 
 def compared_with_places(draft: Draft, node: Node) -> bool:
-    """Read `ids.unsqueeze(-1) == torch.arange(n)` as rows of a table of zeros and ones, for ids below n. False
-    for any other call."""
+    """Read `ids.unsqueeze(-1) == torch.arange(n)` as rows of a table of zeros and ones, for ids below n.
+    False for any other call."""
     if node.target not in (aten.eq.Tensor, aten.eq_.Tensor):
         return False
     ids, other = node.args[:2]

@@ -173,10 +173,11 @@ def _difference(draft: Draft, node: Node) -> None:
 
 
 def _product(draft: Draft, node: Node) -> None:
-    """A product of two values that are one row."""
+    """A product of two values that are one row, or of lines within rows."""
     before = LINEARS.get(node.target)
     a, b = node.args[:2]
-    values = draft.elements.stride == 1 and a in draft.contents and b in draft.contents
+    values = a in draft.contents and b in draft.contents
+    values = values and (draft.elements.stride == 1 or draft.may_multiply_within())
     if before is not None and (node not in draft.plainly or not values):
         try:
             return before(draft, node)
@@ -184,7 +185,7 @@ def _product(draft: Draft, node: Node) -> None:
             if not values:
                 raise
     if not values:
-        raise Unsupported("a product of two values must be of inputs that are one row")
+        raise Unsupported("a product of two values must be of features of one token, or of one row")
     x, y = (_read(draft, node, source) for source in (a, b))
     y = y[:, None] if y.ndim == 1 else y
     left, right = (
@@ -192,10 +193,8 @@ def _product(draft: Draft, node: Node) -> None:
         if x.ndim > 1
         else (torch.broadcast_tensors(x, y.mT))
     )
-    if left.numel() > MOST_PRODUCTS:
-        raise Unsupported(
-            f"it is {left.numel()} products of elements; at most {MOST_PRODUCTS} can be compiled"
-        )
+    if (count := left.numel() // draft.elements.rows) > MOST_PRODUCTS:
+        raise Unsupported(f"it is {count} products of elements; at most {MOST_PRODUCTS} can be compiled")
     on = OnContents(draft, node)
     products = on.multiply(left, right)
     draft.keep(node, on.reduced("sum", products.reshape(-1, products.shape[-1])).reshape(shape(node)))
