@@ -1,4 +1,4 @@
-"""Linears of lines within a row: a row holds several lines of features, each of which is multiplied by itself.
+"""Linears of lines within a row, such as columns of a table with features each: every line by itself.
 
 Lines of the same features become one Linear, with the rows of all their weights. If all lines are features of
 one value and few enough, one Linear reads the whole value, with zeros for features of other lines.
@@ -83,9 +83,7 @@ def _linears(
             keep(draft.linear(node, draft.named(node), op, source), everything)
             return results
     if len(groups) > MOST_LINES:
-        raise Unsupported(
-            f"it multiplies {len(groups)} lines of a row; at most {MOST_LINES} can be compiled"
-        )
+        raise Unsupported(f"it multiplies {len(groups)} lines of a row; at most {MOST_LINES} can be compiled")
     for lines in groups.values():
         weight = np.concatenate([weights[line] for line in lines]) if len(lines) > 1 else weights[lines[0]]
         op = Linear(weight, tiled(lines), asked=asked)

@@ -63,7 +63,8 @@ def import_structured(
 
     If rows do not stay whole when all dimensions but the last are tokens, more of the last dimensions are
     joined to features, as few as possible. If that does not do either, each input becomes one row, and the
-    graph holds for these shapes alone.
+    graph holds for these shapes alone. If no reading does, lines of features within a row may be multiplied:
+    Linears of columns, products of columns, attention among columns.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
@@ -88,10 +89,13 @@ def import_structured(
     torn: list[bool] = []
     try:
         return _with_masks(module, leaves, spec, longest, masks, torn=torn)
-    except UnsupportedOperationError:
-        if not any(torn):
+    except UnsupportedOperationError as error:
+        if not any(torn) or isinstance(error, _DependsOnTokensError):
             raise
-    return _with_masks(module, leaves, spec, longest, masks, within=True)
+        try:
+            return _with_masks(module, leaves, spec, longest, masks, within=True)
+        except UnsupportedOperationError as other:
+            raise (other if len(other.operations) < len(error.operations) else error) from None
 
 
 def _with_masks(
@@ -208,8 +212,8 @@ class _Counts:
         within: bool = False,
         torn: list[bool] | None = None,
     ) -> None:
-        """within: whether lines of features within a row may be multiplied. torn: notes whether such a product
-        was refused."""
+        """within: whether lines of features within a row may be multiplied. torn: takes whether such a
+        product was refused, for each trace."""
         self.within, self.torn = within, [] if torn is None else torn
         self.module, self.leaves, self.spec, self.longest = module, leaves, spec, longest
         self.arrays: dict[tuple[Any, ...], Any] = {}  # constants, which all traces share
@@ -369,8 +373,14 @@ class _Counts:
             if extent == 1:
                 return None
             raise self._depends(dimension, longest, extent)
-        options = {"within": self.within, "torn": self.torn}
-        counts = _Counts(self.module, self._leaves({dimension: longest}), self.spec, longest, **options)
+        counts = _Counts(
+            self.module,
+            self._leaves({dimension: longest}),
+            self.spec,
+            longest,
+            within=self.within,
+            torn=self.torn,
+        )
         counts.arrays, counts.decided = self.arrays, self.decided
         return counts.imported()
 

@@ -441,7 +441,8 @@ def test_tokens_that_are_frozen(function: Function, message: str, monkeypatch: p
     assert message in str(caught.value)
 
 
-def test_batch_behind_tokens() -> None:
+def test_batch_behind_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined, "MOST_ELEMENTS", 0)  # as if the inputs were too large for one row
     with pytest.raises(UnsupportedOperationError) as caught:
         import_module(Multihead().eval(), torch.randn(T, 2, H))
     assert "attention needs inputs whose tokens are consecutive: [batch, tokens" in str(caught.value)
