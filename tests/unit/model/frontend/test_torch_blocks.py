@@ -441,11 +441,17 @@ def test_tokens_that_are_frozen(function: Function, message: str, monkeypatch: p
     assert message in str(caught.value)
 
 
-def test_batch_behind_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined, "MOST_ELEMENTS", 0)  # as if the inputs were too large for one row
-    with pytest.raises(UnsupportedOperationError) as caught:
-        import_module(Multihead().eval(), torch.randn(T, 2, H))
-    assert "attention needs inputs whose tokens are consecutive: [batch, tokens" in str(caught.value)
+def test_batch_behind_tokens() -> None:
+    """What torch calls batch_first=False, of several sequences: each row holds a token of all of them."""
+    module = Multihead(True).eval()
+    found = import_structured(module, torch.randn(T, 2, H))
+    (attention,) = (o.op for o in found.graph.operations if isinstance(o.op, Attention))
+    assert attention.heads == 2 * 4 and attention.causal and found.only == {}
+    x = torch.randn(T + 1, 2, H)
+    (rows,) = reference(found.graph)({"x": x.double().reshape(T + 1, -1).numpy()})[0].values()
+    with torch.no_grad():
+        wanted = module.double()(x.double()).reshape(T + 1, -1)
+    np.testing.assert_allclose(rows, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_no_kernel() -> None:
