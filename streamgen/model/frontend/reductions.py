@@ -6,7 +6,7 @@ norm of order 1    sum(|x|);   2    root(squares(x));   infinite    max(|x|)
 prod               halves times halves                cumsum             log2(n) sums of shifted features
 
 A mean, a variance or a root that is part of a norm stays half of that norm (`norms`); `Draft.plainly` says
-when it is not. Products of two values are sums of products of their elements, where all values have one row.
+when it is not. Products of two values are sums of products of their elements, features of one token.
 """
 
 import math
@@ -53,9 +53,10 @@ def _lines(draft: Draft, node: Node) -> tuple[OnContents, torch.Tensor]:
 
 def _reduction(reduce: Lines, draft: Draft, node: Node) -> None:
     on, lines = _lines(draft, node)
-    most = 1 if node.args[0].meta["val"].dtype == torch.bool else draft.counted(lines)
+    truths = node.args[0].meta["val"].dtype == torch.bool
+    most = 1 if truths else draft.counted(lines)
     draft.keep(node, reduce(on, lines).reshape(shape(node)))
-    if is_ids(node.meta["val"]) and most is not None and node.target in COUNTING:
+    if is_ids(node.meta["val"]) and most is not None and (truths or node.target in COUNTING):
         draft.count(draft.contents[node], most * lines.shape[1])
 
 
