@@ -85,19 +85,24 @@ def _indexed(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     given = [index for index in indices if index is not None]
     if any(index.dtype in (torch.bool, torch.uint8) for index in given):
         raise Unsupported("the elements that it takes are chosen by truth values")
-    places = torch.broadcast_tensors(*given)
-    choice = _choice(places[0], x.shape[dims[0]])
-    for d, others in zip(dims[1:], places[1:], strict=True):
-        both = torch.logical_and(choice.unsqueeze(-1), _choice(others, x.shape[d]).unsqueeze(-2))
-        choice = both.flatten(-2)
+    choice, extents = _choice_of_several(x, dims, given)
     lines = x.movedim(dims, list(range(-len(dims), 0))).flatten(-len(dims))
-    extents = places[0].shape
-    taken = _chosen(choice.reshape(-1, choice.shape[-1]), lines).unflatten(-1, extents or (1,))
+    taken = _chosen(choice, lines).unflatten(-1, extents or (1,))
     taken = taken if extents else taken.squeeze(-1)
     in_a_row = dims == list(range(dims[0], dims[0] + len(dims)))
     first = dims[0] if in_a_row else 0
     rank = len(extents)
     return taken.movedim(list(range(-rank, 0)), list(range(first, first + rank))) if rank else taken
+
+
+def _choice_of_several(x: Tensor, dims: Sequence[int], given: Sequence[Tensor]) -> tuple[Tensor, torch.Size]:
+    """A choice [m, n] of elements of some dimensions together, and the extents of the m places."""
+    places = torch.broadcast_tensors(*given)
+    choice = _choice(places[0], x.shape[dims[0]])
+    for d, others in zip(dims[1:], places[1:], strict=True):
+        both = torch.logical_and(choice.unsqueeze(-1), _choice(others, x.shape[d]).unsqueeze(-2))
+        choice = both.flatten(-2)
+    return choice.reshape(-1, choice.shape[-1]), places[0].shape
 
 
 def _looked_up(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
@@ -208,6 +213,34 @@ def _index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     return _by_index(_written, x, dim, index, value)
 
 
+def _put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """x[places, ..] = values, or += ; or x[truth values] = a number."""
+    dims = [d for d, index in enumerate(indices) if index is not None]
+    given = [index for index in indices if index is not None]
+    if given[0].dtype == torch.bool:
+        if len(indices) > 1 or values.numel() > 1 or accumulate:
+            raise Unsupported("where truth values choose the elements, one number can be written to all")
+        mask = given[0].reshape(*given[0].shape, *(1,) * (x.ndim - given[0].ndim))
+        return torch.where(mask, values.reshape(()), x)
+    if dims != list(range(dims[0], dims[0] + len(dims))):
+        raise Unsupported("it writes at places of dimensions that are apart")
+    choice, extents = _choice_of_several(x, dims, given)
+    wanted = torch.Size([*x.shape[: dims[0]], *extents, *x.shape[dims[-1] + 1 :]])
+    last = list(range(-len(dims), 0))
+    lines = x.movedim(dims, last)
+    source = values.expand(wanted)
+    if extents:
+        source = source.movedim(
+            list(range(dims[0], dims[0] + len(extents))), list(range(-len(extents), 0))
+        ).flatten(-len(extents))
+    else:
+        source = source.unsqueeze(-1)
+    change = partial(_reduced, "sum", True) if accumulate else _written
+    rest = lines.shape[: -len(dims)]
+    changed = change(choice.expand(*rest, *choice.shape), lines.flatten(-len(dims)), source)
+    return changed.reshape(lines.shape).movedim(last, dims)
+
+
 def _bucket(x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
     """The number of boundaries below each element, or also at it."""
     mine = x.unsqueeze(-1)
@@ -245,6 +278,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.index_add.default: _index_add,
     aten.index_copy.default: _index_copy,
     aten.index_fill.int_Scalar: _index_fill,
+    aten.index_put.default: _put,
     aten.bucketize.Tensor: _bucket,
     aten.searchsorted.Tensor: _searched,
 }

@@ -194,6 +194,120 @@ def _quantile(
     return quantile.unsqueeze(dim) if keepdim and lines.ndim else quantile
 
 
+def _between(values: Tensor, place: Tensor, interpolation: str) -> Tensor:
+    """Elements [.., m] between those of sorted lines [.., n], at places [.., m] that need not be whole."""
+    below = place.floor()
+    every = torch.arange(values.shape[-1], dtype=torch.float32)
+
+    def at(places: Tensor) -> Tensor:
+        return torch.where(places.unsqueeze(-1) == every, values.unsqueeze(-2), 0.0).sum(-1)
+
+    near, far = at(below), at(place.ceil())
+    if interpolation in ("lower", "higher"):
+        return near if interpolation == "lower" else far
+    share = place - below
+    if interpolation == "nearest":
+        share = place.round() - below
+    elif interpolation == "midpoint":
+        share = torch.where(share != 0, 0.5, 0.0)
+    return near + (far - near) * share
+
+
+def _quantiles(
+    x: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    skips: bool = False,
+) -> Tensor:
+    """Quantiles q [] or [m], in dimension 0. skips: NaN; else NaN of a line with NaN."""
+    if keepdim and dim is None:
+        raise Unsupported("it keeps the dimensions of quantiles of all elements")
+    lines = x.reshape(1, -1).squeeze(0) if dim is None or not x.ndim else x.movedim(dim, -1)
+    values = _sorted(lines)[0]
+    none = torch.where(lines != lines, 1.0, 0.0).sum(-1, True)
+    last = lines.shape[-1] - 1 - none if skips else torch.full_like(none, lines.shape[-1] - 1.0)
+    found = _between(values, torch.maximum(last, torch.zeros(())) * q, interpolation)
+    nothing = (none - none) / (none - none)
+    found = torch.where(last < 0 if skips else none != 0, nothing, found)
+    of_several = isinstance(q, Tensor) and q.ndim
+    kept = found if not keepdim or not x.ndim else found.unsqueeze(dim - 1 if dim < 0 else dim)  # type: ignore[operator]
+    return kept.movedim(-1, 0) if of_several else kept.squeeze(-1)
+
+
+def _quantiles_without_nan(
+    x: Tensor,
+    q: Tensor | float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    return _quantiles(x, q, dim, keepdim, interpolation=interpolation, skips=True)
+
+
+def _median_without_nan_of(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lesser of two in the middle of the numbers, and its place; NaN if there are none."""
+    lines = x.movedim(dim, -1) if x.ndim else x.reshape(1)
+    values, places = _sorted(lines)
+    numbers = torch.where(lines == lines, 1.0, 0.0).sum(-1, True)
+    middle = torch.maximum(((numbers - 1) * 0.5).floor(), torch.zeros(()))
+    found = [_between(part, middle, "lower") for part in (values, places)]
+    if not x.ndim:
+        return found[0].reshape(()), found[1].reshape(())
+    return tuple(part.movedim(-1, dim) if keepdim else part.squeeze(-1) for part in found)
+
+
+def _median_without_nan(x: Tensor) -> Tensor:
+    return _median_without_nan_of(x.reshape(-1), 0)[0]
+
+
+def _most_frequent(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The least of the most frequent elements, and its last place."""
+    if not x.ndim:
+        return x.clone(), x * 0.0
+    lines = x.movedim(dim, -1)
+    if (count := lines.shape[-1]) > MOST_SORTED:
+        raise Unsupported(f"it counts equal elements of {count}; at most {MOST_SORTED} can be compiled")
+    alike = torch.where(lines.unsqueeze(-1) == lines.unsqueeze(-2), 1.0, 0.0).sum(-1)
+    value = torch.where(alike == alike.amax(-1, True), lines, torch.inf).amin(-1, True)
+    place = torch.where(lines == value, torch.arange(count, dtype=torch.float32), 0.0).amax(-1, True)
+    found = value.movedim(-1, dim), place.movedim(-1, dim)
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+def _is_in(
+    elements: Tensor, others: Tensor | float, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    given = others.reshape(-1) if isinstance(others, Tensor) else others
+    alike = torch.where(elements.unsqueeze(-1) == given, 1.0, 0.0).amax(-1)
+    return alike == 0 if invert else alike != 0
+
+
+def _bessel(x: Tensor) -> Tensor:
+    """The modified Bessel function of order 0: Abramowitz and Stegun, 9.8.1 and 9.8.2."""
+    size = x.abs()
+    small, large = (size / 3.75) ** 2, 3.75 / torch.maximum(size, torch.full((), 3.75))
+    near, far = torch.zeros_like(x), torch.zeros_like(x)
+    for c in (0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0):
+        near = near * small + c
+    for c in (
+        0.00392377,
+        -0.01647633,
+        0.02635537,
+        -0.02057706,
+        0.00916281,
+        -0.00157565,
+        0.00225319,
+        0.01328592,
+    ):
+        far = far * large + c
+    far = (far * large + 0.39894228) * torch.exp(size) * torch.rsqrt(size)
+    return torch.where(size < 3.75, near, far)
+
+
 def _to_the_power(x: Tensor, exponent: Tensor) -> Tensor:
     """2 ^ (exponent · log2 |x|), negative for a negative number to an odd power, NaN to one that is not
     whole."""
@@ -280,6 +394,13 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.pow.Tensor_Scalar: _to_a_power,
     aten.round.decimals: _rounded,
     aten.isclose.default: _is_close,
+    aten.quantile.default: _quantiles,
+    **dict.fromkeys([aten.nanquantile.default, aten.nanquantile.scalar], _quantiles_without_nan),
+    aten.nanmedian.default: _median_without_nan,
+    aten.nanmedian.dim: _median_without_nan_of,
+    aten.mode.default: _most_frequent,
+    **dict.fromkeys([aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar], _is_in),
+    **dict.fromkeys([aten.i0.default, aten.special_i0.default], _bessel),
     aten.scaled_dot_product_attention.default: _attention,
     **chosen.FORMULAS,
 }

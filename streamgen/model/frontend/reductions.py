@@ -25,7 +25,8 @@ from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids,
 from streamgen.model.operations import Binary
 
 INTEGERS = "it returns places of elements, which are integers; values and results are floats"
-MOST_PRODUCTS = 1 << 12  # of elements, in a product of two values
+MOST_PRODUCTS = 1 << 12  # of elements, in a product of two values that are one row
+MOST_WITHIN = 1 << 15  # of elements of each row, in a product of lines within rows
 Lines = Callable[[OnContents, torch.Tensor], torch.Tensor]
 
 
@@ -194,8 +195,9 @@ def _product(draft: Draft, node: Node) -> None:
         if x.ndim > 1
         else (torch.broadcast_tensors(x, y.mT))
     )
-    if (count := left.numel() // draft.elements.rows) > MOST_PRODUCTS:
-        raise Unsupported(f"it is {count} products of elements; at most {MOST_PRODUCTS} can be compiled")
+    most = MOST_WITHIN if draft.may_multiply_within() else MOST_PRODUCTS
+    if (count := left.numel() // draft.elements.rows) > most:
+        raise Unsupported(f"it is {count} products of elements; at most {most} can be compiled")
     on = OnContents(draft, node)
     products = on.multiply(left, right)
     draft.keep(node, on.reduced("sum", products.reshape(-1, products.shape[-1])).reshape(shape(node)))

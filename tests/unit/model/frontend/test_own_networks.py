@@ -86,7 +86,7 @@ def _read(module: nn.Module) -> tuple[LogicalGraph, Interface]:
         (lambda m, y: nn.functional.scaled_dot_product_attention(y, y, y), 0),
         (lambda m, y: nn.functional.scaled_dot_product_attention(y, y, y, is_causal=True), 0),
         (lambda m, y: nn.functional.scaled_dot_product_attention(y, y, y, attn_mask=m.between), 0),
-        (lambda m, y: m.attention(y, y, y)[0], 4),  # q, k, v and the result
+        (lambda m, y: m.attention(y, y, y)[0], 3),  # of q, k, v; of q to scale it; of the result
     ],
 )
 def test_lines_within_rows(function: Callable[[Columns, Tensor], Tensor], matmuls: int) -> None:
@@ -116,7 +116,7 @@ def test_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedOperationError) as caught:
         _read(Columns(lambda m, y: m.each(y)))
     assert "rows must stay whole" in str(caught.value)
-    monkeypatch.setattr(reductions, "MOST_PRODUCTS", N * N * D - 1)
+    monkeypatch.setattr(reductions, "MOST_WITHIN", N * N * D - 1)
     with pytest.raises(UnsupportedOperationError) as caught:
         _read(Columns(lambda m, y: m.into(torch.bmm(y, y.mT).flatten(1)[:, :6])))
     assert "a product of two values must be scores" in str(caught.value)

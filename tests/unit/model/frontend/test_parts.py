@@ -38,6 +38,11 @@ def written(x: Tensor) -> Tensor:
     return x.masked_fill(~mask, 0.0)
 
 
+def _put(x: Tensor, places: Any, value: Any) -> Tensor:
+    x[places] = value
+    return x
+
+
 def seen_zeros(x: Tensor) -> Tensor:
     """Zeros that are changed while a view of them is read."""
     zeros = x.new_zeros(4)
@@ -76,7 +81,22 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "sort_of_nan": (lambda x: x.log().sort(dim=-1, stable=True), ((3, 4),)),
     "descending_sort_of_nan": (lambda x: x.log().sort(dim=-1, stable=True, descending=True), ((3, 4),)),
     "median_of_nan": (lambda x: (x.log().median(-1), x.log().median()), ((3, 5),)),
+    "quantiles": (lambda x: x.quantile(torch.tensor([0.2, 0.5, 0.9]), -1), ((4, 7),)),
+    "quantiles_of_tokens": (lambda x: x.quantile(torch.tensor([0.2, 0.5]), 0, keepdim=True), ((4, 5),)),
+    **{
+        f"quantiles_{kind}": (
+            lambda x, kind=kind: x.quantile(torch.tensor([0.2, 0.7]), -1, interpolation=kind),
+            ((3, 6),),
+        )
+        for kind in ("lower", "higher", "midpoint", "nearest")
+    },
+    "quantile_beside_nan": (lambda x: x.log().quantile(torch.tensor(0.5), -1), ((3, 4),)),
+    "nanquantile": (lambda x: x.log().nanquantile(0.3, -1, keepdim=True), ((4, 6),)),
+    "nanmedian": (lambda x: (x.log().nanmedian(-1), x.log().nanmedian()), ((3, 5),)),
+    "nanmedian_of_tokens": (lambda x: x.log().nanmedian(0, keepdim=True), ((5, 3),)),
+    "mode": (lambda x: (x.round().mode(-1), x.round().mode(0, keepdim=True)), ((4, 6),)),
     # Truth values and counts.
+    "isin": (lambda x: torch.isin(x, x[0, :2], invert=True), ((3, 4),)),
     "greater": (lambda x: x > 0.5, ((3, 4),)),
     "any": (lambda x: ((x > 1).any(), (x > 1).any(-1)), ((3, 4),)),
     "all": (lambda x: (x > -1).all(0), ((3, 4),)),
@@ -85,6 +105,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "count_nonzero": (lambda x: x.relu().count_nonzero(), ((3, 4),)),
     "isclose": (lambda a, b: torch.isclose(a, b, rtol=0.5), ((3, 4), (3, 4))),
     # Formulas.
+    "bessel": (lambda x: torch.i0(4 * x), ((3, 4),)),
     "logcumsumexp": (lambda x: x.logcumsumexp(-1), ((3, 6),)),
     "cdist": (lambda a, b: torch.cdist(a, b), ((3, 4), (5, 4))),
     "pdist": (F.pdist, ((4, 3),)),
@@ -174,6 +195,11 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "index_add_by_values": (lambda x: x.index_add(1, x[0].argsort(), x, alpha=0.5), ((3, 5),)),
     "index_copy_by_values": (lambda x: x.index_copy(1, x[0].argsort()[:2], x[:, :2]), ((3, 5),)),
     "index_fill_by_values": (lambda x: x.index_fill(1, x[0].argsort()[:2], 3.0), ((3, 5),)),
+    "masked_in_place": (lambda x: _put(x * 2, x < 0, 0.5), ((3, 5),)),
+    "rows_in_place": (lambda x: _put(x * 2, x.argmax(0)[:3], 0.5), ((3, 5),)),
+    "elements_in_place": (lambda x: _put(x * 2, (torch.arange(3), x.argmax(1)), 0.5), ((3, 5),)),
+    "columns_in_place": (lambda x: _put(x * 2, (slice(None), x[0].argsort()[:3]), x[:, :3]), ((3, 5),)),
+    "put_at_values": (lambda x: x.index_put((x.argmax(0),), x[:2, :1], accumulate=True), ((4, 2),)),
     "strided": (lambda x: x.as_strided((2, 2), (1, 3), 1), ((3, 3),)),
 }
 
