@@ -290,9 +290,8 @@ class _Counts:
         """Raise UnsupportedOperationError unless these extents, with another extent in dimension d, give the
         same graph, and results nested in the same way, with as many dimensions."""
         if extents[d] == 1 and of_sequences(imported.graph):  # a trace of one token reduces none
-            return require_equal_extents(
-                imported, self.module, self._leaves(dict(enumerate(extents))), self.spec
-            )
+            leaves = self._run(dict(enumerate(extents)))
+            return require_equal_extents(imported, self.module, leaves, self.spec)
         try:
             traced = self._trace(dict(enumerate(extents)))
         except UnsupportedOperationError as error:

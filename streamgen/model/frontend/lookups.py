@@ -21,8 +21,11 @@ from streamgen.model.operations import Embedding
 
 
 def embedding(draft: Draft, node: Node) -> None:
-    """A row of a table for each id."""
-    _looked_up(draft, node, *node.args[:2])
+    """A row of a table for each id; rows of a value by constant places."""
+    table, ids = node.args[:2]
+    if draft.knows(table) and ids in draft.constants.tensors:
+        return draft.keep(node, draft.form(node, table, lambda c: c)[draft.constants.tensors[ids]])
+    return _looked_up(draft, node, table, ids)
 
 
 def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
@@ -139,6 +142,18 @@ def _origins(draft: Draft, node: Node) -> set[Node]:
     return {node}
 
 
+def require_in_order(draft: Draft, node: Node) -> None:
+    """Raise Unsupported for a search in an input, or in a constant that is not in order: torch does not say
+    what it then finds."""
+    value = node.args[BOUNDARIES[node.target]]
+    if not isinstance(value, Node):
+        return
+    constant = draft.constants.tensors.get(value)
+    ordered = constant is None or bool((constant.diff(dim=-1) >= 0).all())
+    if not ordered or (constant is None and any(n.op == "placeholder" for n in _origins(draft, value))):
+        raise Unsupported("it searches in numbers that may not be in order; sort them first")
+
+
 def _is_truth(source: Node) -> bool:
     """Whether it is truth values that the module computes."""
     if getattr(source.meta.get("val"), "dtype", None) != torch.bool:
@@ -154,5 +169,7 @@ CALLS = {
 }
 WRITES = {aten.index_put_.default, aten.index_copy_.default, aten.copy_.default}  # ids over ids
 OF_IDS = CALLS.keys() | WRITES
+BOUNDARIES = {aten.bucketize.Tensor: 1, aten.searchsorted.Tensor: 0}
+"""Calls that search in sorted numbers: the place of that argument."""
 COMPARISONS = {aten.ne.Scalar: True, aten.ne.Tensor: True, aten.eq.Scalar: False, aten.eq.Tensor: False}
 """The calls that tell ids from padding: their result for ids that are none."""
