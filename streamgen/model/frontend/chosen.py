@@ -187,12 +187,20 @@ def _scatter_reduce(
     return _scattered(partial(_reduced, reduce, include_self), x, dim, index, src)
 
 
+def _scatter_number(x: Tensor, dim: int, index: Tensor, value: float, *, reduce: str) -> Tensor:
+    return _scatter_reduced(x, dim, index, torch.full(index.shape, float(value)), reduce=reduce)
+
+
+def _scatter_reduced(x: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Tensor:
+    return _scatter_reduce(x, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
+
+
 def _by_index(
     change: Callable[[Tensor, Tensor, Any], Tensor], x: Tensor, dim: int, index: Tensor, source: Any
 ) -> Tensor:
     """x with a change of slices of a dimension, at places [m]."""
     if not x.ndim:
-        raise Unsupported("it writes an element of a tensor of rank 0")
+        return _by_index(change, x.reshape(1), 0, index.reshape(1), _of_rank_1(source)).reshape(())
     lines = x.movedim(dim, -1)
     choice = _choice(index.reshape(-1), lines.shape[-1])
     if isinstance(source, Tensor):
@@ -275,6 +283,8 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys([aten.scatter.src, aten.scatter.value], _scatter),
     aten.scatter_add.default: _scatter_add,
     aten.scatter_reduce.two: _scatter_reduce,
+    aten.scatter.reduce: _scatter_reduced,
+    aten.scatter.value_reduce: _scatter_number,
     aten.index_add.default: _index_add,
     aten.index_copy.default: _index_copy,
     aten.index_fill.int_Scalar: _index_fill,

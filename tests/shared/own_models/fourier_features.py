@@ -26,7 +26,7 @@ class Sine(nn.Module):
 
 
 def build():
-    return nn.Sequential(FourierFeatures(2, 8), Sine(16, 16), Sine(16, 16), nn.Linear(16, 3), nn.Sigmoid())
+    return nn.Sequential(FourierFeatures(2, 8), Sine(16, 8), nn.Linear(8, 3), nn.Sigmoid())
 
 
 def example(n):

@@ -1,4 +1,4 @@
-"""A Kolmogorov-Arnold network with B-splines of order 3, by the recursion of Cox and de Boor."""
+"""A Kolmogorov-Arnold network with B-splines of order 2, by the recursion of Cox and de Boor."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 class KANLinear(nn.Module):
-    def __init__(self, inputs, outputs, grid_size=4, order=3):
+    def __init__(self, inputs, outputs, grid_size=3, order=2):
         super().__init__()
         self.inputs, self.outputs, self.order = inputs, outputs, order
         h = 2 / grid_size
@@ -32,8 +32,8 @@ class KANLinear(nn.Module):
 
 
 def build():
-    return nn.Sequential(KANLinear(3, 4), KANLinear(4, 2))
+    return nn.Sequential(KANLinear(2, 3), KANLinear(3, 2))
 
 
 def example(n):
-    return (torch.rand(n, 3) * 2 - 1,)
+    return (torch.rand(n, 2) * 2 - 1,)

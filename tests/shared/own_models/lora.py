@@ -5,7 +5,7 @@ from torch import nn
 
 
 class LoRALinear(nn.Module):
-    def __init__(self, linear, rank=4, alpha=8.0):
+    def __init__(self, linear, rank=2, alpha=4.0):
         super().__init__()
         self.linear = linear
         self.A = nn.Parameter(torch.randn(rank, linear.in_features) / rank)
@@ -20,8 +20,8 @@ class LoRALinear(nn.Module):
 class Adapted(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up = LoRALinear(nn.Linear(12, 24))
-        self.down = LoRALinear(nn.Linear(24, 5))
+        self.up = LoRALinear(nn.Linear(8, 16))
+        self.down = LoRALinear(nn.Linear(16, 4))
 
     def forward(self, x):
         return self.down(nn.functional.gelu(self.up(x)))
@@ -32,4 +32,4 @@ def build():
 
 
 def example(n):
-    return (torch.randn(n, 12),)
+    return (torch.randn(n, 8),)

@@ -14,7 +14,8 @@ import streamgen
 from streamgen.base.errors import ImportMismatchError, UnsupportedOperationError
 from streamgen.model.frontend import import_any
 from streamgen.model.frontend.chosen import MOST_CHOSEN
-from streamgen.model.frontend.formulas import FORMULAS, MOST_SORTED
+from streamgen.model.frontend.formulas import FORMULAS
+from streamgen.model.frontend.orders import MOST_SORTED
 from streamgen.model.graph.interpret import exact, reference
 from streamgen.model.nests import Interface
 from streamgen.numbers.quantisation import Numbers
@@ -105,6 +106,14 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "count_nonzero": (lambda x: x.relu().count_nonzero(), ((3, 4),)),
     "isclose": (lambda a, b: torch.isclose(a, b, rtol=0.5), ((3, 4), (3, 4))),
     # Formulas.
+    "inverse_of_erf": (lambda x: torch.erfinv(x / 2), ((3, 4),)),
+    "angle": (torch.angle, ((3, 4),)),
+    "histogram": (lambda x: (x.histc(5, -1, 1), x.histc(4), (0 * x).histc(3)), ((3, 4),)),
+    "cosine_embedding": (
+        lambda a, b: F.cosine_embedding_loss(a, b, torch.tensor([1, -1, 1]), margin=0.1),
+        ((3, 4), (3, 4)),
+    ),
+    "hinge_embedding": (lambda x: F.hinge_embedding_loss(x, torch.tensor([1, -1, 1])), ((3,),)),
     "bessel": (lambda x: torch.i0(4 * x), ((3, 4),)),
     "logcumsumexp": (lambda x: x.logcumsumexp(-1), ((3, 6),)),
     "cdist": (lambda a, b: torch.cdist(a, b), ((3, 4), (5, 4))),
@@ -182,6 +191,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "scatter_twice": (lambda x: x.scatter(1, (x > 0).long(), x * 2), ((3, 5),)),
     "scatter_add_by_values": (lambda x: x.scatter_add(0, (x > 0).long(), x), ((3, 5),)),
     "scatter_of_some_lines": (lambda x: x.scatter_add(1, (x[:2, :3] > 0).long(), x), ((3, 5),)),
+    "scatter_number_added": (lambda x: x.scatter(1, (x > 0).long(), 0.5, reduce="add"), ((3, 5),)),
     **{
         f"scatter_{kind}_{include}": (
             lambda x, kind=kind, include=include: x.scatter_reduce(
@@ -245,6 +255,7 @@ def test_the_values_of_torch(name: str) -> None:
             UnsupportedOperationError,
             f"among 800 elements at run time; at most {MOST_CHOSEN} can be",
         ),
+        (lambda x: torch.searchsorted(x[0], x), UnsupportedOperationError, "that may not be in order"),
         (seen_zeros, UnsupportedOperationError, "into a constant in place"),
     ],
 )
