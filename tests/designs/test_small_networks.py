@@ -10,7 +10,10 @@ from torch.utils import _pytree as pytree
 import streamgen
 from streamgen.compiler.config import CompileConfig
 from tests.shared import networks_of_ids, own_models
+from tests.shared.campaigns import sampled
 from tests.shared.first_networks import NETWORKS
+
+QUICK_NETWORKS = {"codebook", "dlrm", "experts_in_loop", "graph_network", "mixer", "tab_transformer"}
 
 
 @pytest.mark.slow
@@ -65,7 +68,7 @@ def test_networks_of_ids(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", own_models.NETWORKS)
+@pytest.mark.parametrize("name", sampled(own_models.NETWORKS, QUICK_NETWORKS))
 def test_own_networks(name: str, tmp_path: Path) -> None:
     """Recommenders, experts, tables, graphs: the RTL is the golden model's, bit for bit, and near torch."""
     module = own_models.built(name)

@@ -14,6 +14,7 @@ from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.trace import Unsupported
 from streamgen.model.operations import Linear
+from streamgen.numbers.quantisation import GroupGrid
 
 MOST_WEIGHTS = 1 << 16  # of one Linear in the place of several, zeros included
 MOST_LINES = 64  # within a row, that become a Linear each
@@ -26,11 +27,13 @@ def by_line(
     weight_of: Callable[[int], np.ndarray],
     bias: np.ndarray | None,
     asked: str | None = None,
+    grid: GroupGrid | None = None,
 ) -> torch.Tensor:
     """Contents [.., out] of contents [.., in].
 
-    weight_of: the weight [out, in] of each line, by its number among the lines of `contents`. Raises
-    Unsupported unless each line holds features of one token, and all tokens have the same lines.
+    weight_of: the weight [out, in] of each line, by its number among the lines of `contents`. grid: of the
+    only weight; lines then have a Linear each. Raises Unsupported unless each line holds features of one
+    token, and all tokens have the same lines.
     """
     elements = draft.elements
     lines = contents.reshape(-1, features := contents.shape[-1])
@@ -43,7 +46,7 @@ def by_line(
     if any(a is not b for other in weights[1:] for a, b in zip(other, weights[0], strict=True)):
         raise Unsupported("its weights differ from token to token")
     of_lines = draft.settled(columns).reshape(-1, features)
-    results = _linears(draft, node, of_lines, weights[0], bias, asked)
+    results = _linears(draft, node, of_lines, weights[0], bias, asked, grid)
     found = torch.empty(len(lines), results.shape[1], dtype=torch.int64)
     found[numbers] = elements.indices(results, elements.rows_of(len(order))[:, None, None])
     return found.reshape(*contents.shape[:-1], -1)
@@ -56,6 +59,7 @@ def _linears(
     weights: list[np.ndarray],
     bias: np.ndarray | None,
     asked: str | None,
+    grid: GroupGrid | None,
 ) -> torch.Tensor:
     """Columns [lines, out] of columns [lines, in]."""
     out = len(weights[0])
@@ -71,7 +75,7 @@ def _linears(
     def tiled(lines: list[int]) -> np.ndarray | None:
         return None if bias is None else np.tile(bias, len(lines))
 
-    if len(sources) == 1 and len(groups) > 1:
+    if len(sources) == 1 and len(groups) > 1 and grid is None:
         (source,) = sources
         if len(columns) * out * (size := draft.elements.size(source)) <= MOST_WEIGHTS:
             whole = np.zeros((len(columns), out, size), np.float32)
@@ -85,6 +89,11 @@ def _linears(
     if len(groups) > MOST_LINES:
         raise Unsupported(f"it multiplies {len(groups)} lines of a row; at most {MOST_LINES} can be compiled")
     for lines in groups.values():
+        if grid is not None:  # equal lines have one result
+            op = Linear(weights[lines[0]], bias, grid, asked)
+            name = draft.linear(node, draft.named(node), op, draft.value(node, columns[lines[0]]))
+            results[lines] = draft.columns(name, out)
+            continue
         weight = np.concatenate([weights[line] for line in lines]) if len(lines) > 1 else weights[lines[0]]
         op = Linear(weight, tiled(lines), asked=asked)
         keep(draft.linear(node, draft.named(node), op, draft.value(node, columns[lines[0]])), lines)

@@ -53,7 +53,8 @@ def _within_rows(
     array = array.reshape(shape(weight)[-2:]).T if transposed and array.ndim > 1 else array
     array = array.reshape(-1, contents.shape[-1])
     offset = None if bias is None else draft.constants.array(node, bias).reshape(-1)
-    found = by_line(draft, node, contents, lambda _: array, offset, draft.constants.asked(weight))
+    said = draft.constants.asked(weight), draft.constants.grid(weight, transposed)
+    found = by_line(draft, node, contents, lambda _: array, offset, *said)
     draft.keep(node, found.reshape(shape(node)))
 
 

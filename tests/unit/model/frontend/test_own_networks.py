@@ -14,7 +14,7 @@ from streamgen.model.graph.interpret import exact, reference
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.nests import Interface
 from streamgen.model.operations import Linear
-from streamgen.numbers.quantisation import Numbers
+from streamgen.numbers.quantisation import GroupGrid, Numbers
 from tests.shared.own_models import NETWORKS, built, example
 from tests.shared.sequences import results_of
 
@@ -120,3 +120,16 @@ def test_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedOperationError) as caught:
         _read(Columns(lambda m, y: m.into(torch.bmm(y, y.mT).flatten(1)[:, :6])))
     assert "a product of two values must be scores" in str(caught.value)
+
+
+def test_weights_on_a_grid_keep_it() -> None:
+    """Each column has a Linear of the codes that the module gives."""
+    module = Columns(lambda m, y: m.each(y))
+    rng = np.random.default_rng(0)
+    scale = rng.uniform(0.01, 0.1, (3, 1)).astype(np.float32)
+    grid = GroupGrid(rng.integers(0, 16, (3, D)).astype(np.uint8), scale, -7 * scale)
+    module.each.weight.data = torch.from_numpy(grid.dequantise().astype(np.float32))
+    module.each.weight_grid = grid
+    graph, _ = _read(module)
+    grids = [o.op.grid for o in graph.operations if isinstance(o.op, Linear) and o.op.grid is not None]
+    assert len(grids) == N and all(each is grid for each in grids)
