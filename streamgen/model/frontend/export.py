@@ -7,15 +7,15 @@ with enough tokens.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
+from streamgen.model.frontend.alike import alike, alike_for
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
@@ -26,8 +26,7 @@ from streamgen.model.frontend.masks import hides_padding, masks_of, possible_mas
 from streamgen.model.frontend.module_kinds import changed_state, require_readable
 from streamgen.model.frontend.self_check import require_equal_extents, require_equal_module
 from streamgen.model.frontend.trace import Constants, export_program, is_ids, plain_attention
-from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
-from streamgen.model.operations import Attention, PlaceRows
+from streamgen.model.graph.logical import LogicalGraph
 
 PLAIN = (bool, int, str, type(None))  # types of arguments that are not tensors
 
@@ -249,7 +248,7 @@ class _Counts:
                     return wide
         longer = {d: n + 1 if n > 1 else 3 for d, n in enumerate(lead)}
         try:
-            if _alike(first.graph, self._trace(longer).graph):
+            if alike(first.graph, self._trace(longer).graph):
                 return self._decided(first)
         except (_DoesNotRun, UnsupportedOperationError):
             pass
@@ -304,7 +303,7 @@ class _Counts:
             )
         graph = traced.graph
         longer, shorter = (graph, imported.graph) if extents[d] > known else (imported.graph, graph)
-        if not _alike_for(min(extents[d], known), longer, shorter):
+        if not alike_for(min(extents[d], known), longer, shorter):
             raise self._depends(d, extents[d], known, line)
 
     def _decisions(self, lead: Sequence[int], only: Mapping[int, int]) -> list[Decision]:
@@ -344,9 +343,9 @@ class _Counts:
                     if n == 1 and len(lead) > 1:  # as in [tokens, 1, features]
                         continue
                     raise UnsupportedOperationError(f"{self._inputs(d, other)}: {error}") from None
-                if not _alike_for(other, imported.graph, changed.graph):
+                if not alike_for(other, imported.graph, changed.graph):
                     more = self._trace(base | {d: 3}) if n == 1 else imported
-                    if not _alike(changed.graph, more.graph):
+                    if not alike(changed.graph, more.graph):
                         raise self._depends(d, other, n)
                     imported, base = changed, base | {d: other}  # one token does not show a mask
                 break
@@ -365,10 +364,10 @@ class _Counts:
             if extent == 1:  # as in [tokens, 1, features]
                 return None
             raise UnsupportedOperationError(f"{self._inputs(dimension, longest)}: {error}") from None
-        if _alike(imported.graph, wide.graph):
+        if alike(imported.graph, wide.graph):
             if extent >= self.longest or places_of(wide.graph) <= places_of(imported.graph):
                 return None
-        elif not _alike_for(extent, wide.graph, imported.graph):
+        elif not alike_for(extent, wide.graph, imported.graph):
             if extent == 1:
                 return None
             raise self._depends(dimension, longest, extent)
@@ -494,33 +493,3 @@ def _run(module: torch.nn.Module, args: Any, kwargs: Any, tensors: Sequence[torc
         outside = isinstance(error, IndexError) and any(map(is_ids, tensors))
         reason = f"{error}; an id may be outside its table" if outside else str(error)
         raise _DoesNotRun(f"the module does not run on inputs of shape {shapes}: {reason}") from error
-
-
-def _alike_for(tokens: int, longer: LogicalGraph, shorter: LogicalGraph) -> bool:
-    """Whether the graph of longer sequences equals the graph found for `tokens` tokens, apart from masks and
-    windows that so few tokens do not show."""
-
-    def seen(path: str, operation: Operation) -> Operator:
-        op = operation.op
-        if not isinstance(op, Attention) or (op.window is not None and op.window < tokens):
-            return op
-        return replace(op, causal=op.causal and tokens > 1, window=None)
-
-    return _alike(longer, shorter) or _alike(longer.map(seen), shorter)
-
-
-def _alike(a: LogicalGraph, b: LogicalGraph) -> bool:
-    """Whether two graphs compute the same function, constants included."""
-    return a.form() == b.form() and all(
-        _same(x.op, y.op) for x, y in zip(a.operations, b.operations, strict=True)
-    )
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether the constants of two operations of one form are the same, as far as both have rows by place."""
-    if isinstance(a, PlaceRows):
-        tables = [np.asarray(op.table) for op in (a, b)]
-        least = min(map(len, tables))
-        return np.array_equal(tables[0][:least], tables[1][:least])
-    pairs = ((getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
-    return all(x is y or not isinstance(x, np.ndarray) or np.array_equal(x, y) for x, y in pairs)

@@ -68,10 +68,9 @@ def _argument(draft: Draft, builder: FormulaBuilder, value: Any) -> Any:
 
 def _is_number(constant: torch.Tensor) -> bool:
     """Whether a constant is one number, or holds an infinite number alone."""
-    number = constant.reshape(-1)[:1]
-    if constant.numel() == 1 or not constant.is_floating_point() or not number.numel():
+    if constant.numel() < 2 or not constant.is_floating_point():
         return constant.numel() == 1
-    return bool(number.isinf()) and bool((constant == number).all())
+    return bool(constant.isinf().all()) and bool((constant == constant.reshape(-1)[0]).all())
 
 
 def _allowed(number: float) -> float:
