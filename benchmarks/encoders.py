@@ -40,9 +40,7 @@ def models(*, small: bool) -> dict[str, Made]:
         return model, {"input_ids": ids}
 
     found: dict[str, Made] = {name: lambda name=name: of_ids(name) for name in texts if name != "Deberta"}
-    return found | {
-        name: lambda name=name: framed_modules.of_transformers(name, images) for name in images
-    }
+    return found | {name: lambda name=name: framed_modules.of_transformers(name, images) for name in images}
 
 
 def ours(module: torch.nn.Module, example: dict[str, torch.Tensor], weights: str) -> np.ndarray:

@@ -9,8 +9,11 @@ from torch.utils import _pytree as pytree
 
 import streamgen
 from streamgen.compiler.config import CompileConfig
-from tests.shared import networks_of_ids
+from tests.shared import networks_of_ids, own_models
+from tests.shared.campaigns import sampled
 from tests.shared.first_networks import NETWORKS
+
+QUICK_NETWORKS = {"codebook", "dlrm", "experts_in_loop", "graph_network", "mixer", "tab_transformer"}
 
 
 @pytest.mark.slow
@@ -60,4 +63,25 @@ def test_networks_of_ids(name: str, tmp_path: Path) -> None:
     assert {name: array.tobytes() for name, array in named[0].items()} == {
         name: array.tobytes() for name, array in named[1].items()
     }
+    again.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", sampled(own_models.NETWORKS, QUICK_NETWORKS))
+def test_own_networks(name: str, tmp_path: Path) -> None:
+    """Recommenders, experts, tables, graphs: the RTL is the golden model's, bit for bit, and near torch."""
+    module = own_models.built(name)
+    config = CompileConfig(name=name, max_tokens=4, channels=2, multipliers=64, weights="w8")
+    accelerator = streamgen.compile(module, own_models.example(name, 2), config)
+    again = streamgen.load(accelerator.write(tmp_path / name))
+    for rows in (2, 5):  # one pass, and two
+        given = own_models.example(name, rows)
+        with torch.no_grad():
+            wanted = pytree.tree_leaves(module(*given))
+        computed, exact = (pytree.tree_leaves(run(*given)) for run in (again.run, accelerator.golden))
+        for ours, bits, theirs in zip(computed, exact, wanted, strict=True):
+            assert ours.tobytes() == bits.tobytes()
+            assert ours.shape == tuple(theirs.shape)
+            assert np.abs(ours - theirs.numpy()).max() <= 0.05 * max(1, theirs.abs().max())
     again.close()

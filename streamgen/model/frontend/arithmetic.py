@@ -49,7 +49,8 @@ class Operand:
     def piece(self, draft: Draft, node: Node, piece: slice | torch.Tensor) -> str:
         """Add what is needed to read some of the features; return the name of the value."""
         if isinstance(self.features, np.ndarray):
-            return draft.add(node, self.name, Constant(self.features[piece].copy()))
+            places = piece if isinstance(piece, slice) else piece.numpy()
+            return draft.add(node, self.name, Constant(self.features[places].copy()))
         name = draft.value(node, self.features[piece])
         if self.factor == 1:
             return name

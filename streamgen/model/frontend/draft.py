@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from streamgen.kernels.moves.rearrange import LONGEST
 from streamgen.model.frontend.elements import Elements, Order, OtherRows
-from streamgen.model.frontend.in_place import change, is_in_place, memory
+from streamgen.model.frontend.in_place import change, is_in_place, is_seen, memory
 from streamgen.model.frontend.moves import RENAMES, renamed
 from streamgen.model.frontend.refusals import Place
 from streamgen.model.frontend.sequences import Sequences
@@ -39,6 +39,7 @@ from streamgen.model.operations import (
 from streamgen.numbers.quantisation import GroupGrid, is_uniform
 
 MOST_PIECES = 16  # that may be joined to one value; more are rearranged
+MOST_COUNTED = (1 << 16) - 1  # the greatest of the whole numbers that count elements
 MOST_VALUES = 256  # whose features may be rearranged together
 
 
@@ -127,7 +128,8 @@ class Draft:
     wrapper: a module around the user's module, which messages leave out. last: whether the module may go on
     with the last token alone. run: tokens of a sequence; 0 if values have a row for each token (`Elements`).
     masked: whether constants of ones may come from masks, which hide no token. framed: whether calls may read
-    a part of the tokens of each sequence.
+    a part of the tokens of each sequence. within: whether lines of features within a row may be multiplied, by
+    weights or by one another.
 
     The importers report the results of calls with `lines`, `spread`, `keep`, `late` and `half`.
     """
@@ -143,6 +145,7 @@ class Draft:
         run: int = 0,
         masked: bool = False,
         framed: bool = False,
+        within: bool = False,
     ) -> None:
         self.constants = constants
         self.tables = Tables(constants) if tables is None else tables
@@ -151,6 +154,8 @@ class Draft:
             rows, int(tables.traced[0]) if tables else 0, last=last, run=run, framed=framed
         )
         self.masked = masked
+        self.within = within
+        self.torn = False  # whether a product within rows was refused
         self.sequences = Sequences(self)
         self._single: set[str] = set()  # values with one row for each sequence
         self.contents: dict[Node, Any] = {}
@@ -163,7 +168,7 @@ class Draft:
         self.later: dict[str, Later] = {}
         self.operations: list[Operation] = []
         self.protected: set[int] = set()  # memory of inputs and parameters
-        self._whole: set[str] = set()  # values of whole numbers below 2^16, which f24 holds exactly
+        self._most: dict[str, int] = {}  # by name of a value of whole numbers: none is below 0 or above this
         self._columns: dict[str, torch.Tensor] = {}
         self._linears: dict[str, tuple[Linear, Operation]] = {}
         self._views: dict[tuple[Any, ...], str] = {}
@@ -216,6 +221,11 @@ class Draft:
         """The place of a call, for messages."""
         return where(node, self.wrapper)
 
+    def may_multiply_within(self) -> bool:
+        """Whether lines of features within a row may be multiplied; notes a refusal."""
+        self.torn = self.torn or not self.within
+        return self.within
+
     # Values that calls read.
 
     def form(self, node: Node, source: Any, read: Callable[[torch.Tensor], Any]) -> Any:
@@ -251,12 +261,14 @@ class Draft:
             return parts[0][0]
         key = tuple(columns.tolist())
         if key not in self._views:
-            if self._of_linears(parts):
+            repeats = self.within and len(set(key)) < len(key)  # products of the same rows are no better
+            if self._of_linears(parts) and not repeats:
                 self._views[key] = self._rows_of_linears(parts)
             else:
                 pieces = [piece for part in parts for piece in self._pieces(*part)]
                 numbers = any(name in self._numbers for name, _ in parts)
-                join = self._rearranged if numbers or len(pieces) > MOST_PIECES else self._joined
+                many = numbers or repeats or len(pieces) > MOST_PIECES
+                join = self._rearranged if many else self._joined
                 self._views[key] = join(node, pieces)
         return self._views[key]
 
@@ -445,25 +457,32 @@ class Draft:
         if is_in_place(node):
             if memory(node.args[0]) in self.protected:
                 raise Unsupported("it changes an input or a parameter in place")
-            if node.args[0] not in self.contents:
+            if node.args[0] in self.contents:
+                change(self.contents, node.args[0], contents)
+            elif is_seen(node):
                 raise Unsupported("it writes values that are computed at run time into a constant in place")
-            change(self.contents, node.args[0], contents)
         self.contents[node] = contents
 
-    def count(self, contents: torch.Tensor) -> None:
-        """Say that elements are whole numbers below 2^16."""
-        self._whole.update(
-            name for name, _ in self.elements.parts(contents.reshape(-1) // self.elements.stride)
-        )
+    def count(self, contents: torch.Tensor, most: int = MOST_COUNTED) -> None:
+        """Say that elements are whole numbers from 0 to `most`; not if that is above 2^16 - 1, since f24 does
+        not hold all of these."""
+        if most <= MOST_COUNTED:
+            parts = self.elements.parts(contents.reshape(-1) // self.elements.stride)
+            self._most.update((name, most) for name, _ in parts)
+
+    def counted(self, contents: Any) -> int | None:
+        """The number that elements, if these are contents of one tensor, are at most; None unless they are
+        whole numbers below 2^16."""
+        if not isinstance(contents, torch.Tensor):
+            return None
+        names = {name for name, _ in self.elements.parts(contents.reshape(-1) // self.elements.stride)}
+        most = [self._numbers.get(name, self._most.get(name, -1)) for name in names]
+        whole = all(number % 1 == 0 and 0 <= number <= MOST_COUNTED for number in most)
+        return int(max(most, default=0)) if whole else None
 
     def are_counted(self, contents: Any) -> bool:
         """Whether elements, if these are contents of one tensor, are whole numbers below 2^16."""
-        if not isinstance(contents, torch.Tensor):
-            return False
-        names = {name for name, _ in self.elements.parts(contents.reshape(-1) // self.elements.stride)}
-        numbers = [self._numbers[name] for name in names if name in self._numbers]
-        whole = all(number % 1 == 0 and 0 <= number < 1 << 16 for number in numbers)
-        return whole and names <= self._whole | self._numbers.keys()
+        return self.counted(contents) is not None
 
     def rows_for_positions(self, node: Node, table: Node) -> None:
         """Add a table [.., tokens, features] as a value with a row for each position of the context."""

@@ -216,6 +216,8 @@ class Elements:
         """The heads of contents [.., tokens, features]. order: that of the queries, which keys and values
         must share."""
         tokens, features = contents.shape[-2:]
+        if tokens > self.rows:
+            raise self.refusal(contents, IN_TURN)
         indices = contents.reshape(-1, tokens, features)
         rows, columns = indices % self.stride, indices // self.stride
         run = (self.run or self.rows) if self.framed else tokens

@@ -7,15 +7,15 @@ with enough tokens.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
+from streamgen.model.frontend.alike import alike, alike_for
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
@@ -28,8 +28,7 @@ from streamgen.model.frontend.module_kinds import changed_state, require_readabl
 from streamgen.model.frontend.self_check import require_equal_extents, require_equal_module
 from streamgen.model.frontend.sequences import FewRows
 from streamgen.model.frontend.trace import Constants, export_program, is_ids, plain_attention
-from streamgen.model.graph.logical import LogicalGraph, Operation, Operator
-from streamgen.model.operations import Attention, PlaceRows
+from streamgen.model.graph.logical import LogicalGraph
 
 PLAIN = (bool, int, str, type(None))  # types of arguments that are not tensors
 
@@ -65,7 +64,8 @@ def import_structured(
 
     If rows do not stay whole when all dimensions but the last are tokens, more of the last dimensions are
     joined to features, as few as possible. If that does not do either, each input becomes one row, and the
-    graph holds for these shapes alone.
+    graph holds for these shapes alone. If no reading does, lines of features within a row may be multiplied:
+    Linears of columns, products of columns, attention among columns.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
@@ -87,13 +87,34 @@ def import_structured(
             raise ValueError(f"example input {position} has shape {list(leaf.shape)}; it must hold tokens")
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise ValueError("no example inputs are given")
+    torn: list[bool] = []
     try:
-        return _first_reading(module, leaves, spec, longest, masks)
+        return _with_masks(module, leaves, spec, longest, masks, torn=torn)
+    except UnsupportedOperationError as error:
+        if not any(torn) or isinstance(error, _DependsOnTokensError):
+            raise
+        try:
+            return _with_masks(module, leaves, spec, longest, masks, within=True)
+        except UnsupportedOperationError as other:
+            raise (other if len(other.operations) < len(error.operations) else error) from None
+
+
+def _with_masks(
+    module: torch.nn.Module,
+    leaves: Sequence[Any],
+    spec: pytree.TreeSpec,
+    longest: int,
+    masks: Mapping[int, str],
+    **options: Any,
+) -> Imported:
+    """The import with these masks, or else with inputs as masks that may be some. options: of `_Counts`."""
+    try:
+        return _first_reading(module, leaves, spec, longest, masks, options)
     except UnsupportedOperationError:
         if masks or not (others := possible_masks(module, leaves, spec)):
             raise
         try:
-            return _first_reading(module, leaves, spec, longest, others)
+            return _first_reading(module, leaves, spec, longest, others, options)
         except UnsupportedOperationError:
             pass
         raise
@@ -105,6 +126,7 @@ def _first_reading(
     spec: pytree.TreeSpec,
     longest: int,
     masks: Mapping[int, str],
+    options: Mapping[str, Any],
 ) -> Imported:
     """The import with the first of the `readings` of the inputs that is possible, and if there is one, that
     leaves the leading dimensions of its results as they are.
@@ -119,7 +141,7 @@ def _first_reading(
         joins = bool(masks) or any(extents is not None for extents in reading.trailing)
         wrapped = Joined(module, reading) if joins else module
         try:
-            imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
+            imported = _Counts(wrapped, reading.leaves, reading.spec, longest, **options).imported()
         except _ChangesError:
             raise
         except UnsupportedOperationError as error:
@@ -138,7 +160,7 @@ def _first_reading(
         return others[0]
     if not masks and (all(map(may_help, refused)) or has_layouts(module, leaves, spec)):
         try:
-            if (found := _in_frames(module, leaves, spec, longest)) is not None:
+            if (found := _in_frames(module, leaves, spec, longest, options)) is not None:
                 return found
         except _ChangesError:
             raise
@@ -160,16 +182,20 @@ def _first_reading(
 
 
 def _in_frames(
-    module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+    module: torch.nn.Module,
+    leaves: Sequence[Any],
+    spec: pytree.TreeSpec,
+    longest: int,
+    options: Mapping[str, Any],
 ) -> Imported | None:
     """The import with inputs in frames that are as long as the module needs them; None if the inputs cannot
-    be in frames, or a result cannot be given."""
+    be in frames, or a result cannot be given. options: of `_Counts`."""
     frames = frames_of(module, leaves, spec)
     while frames is not None:
         reading = Reading.of_frames(leaves, spec, frames)
         wrapped = Joined(module, reading)
         try:
-            imported = _Counts(wrapped, reading.leaves, reading.spec, longest).imported()
+            imported = _Counts(wrapped, reading.leaves, reading.spec, longest, **options).imported()
         except FewRows as few:
             frames = grown(frames, few.size, few.behind)
             continue
@@ -212,8 +238,18 @@ class _Counts:
     """A module and its example inputs, traced with different numbers of tokens."""
 
     def __init__(
-        self, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, longest: int
+        self,
+        module: torch.nn.Module,
+        leaves: Sequence[Any],
+        spec: pytree.TreeSpec,
+        longest: int,
+        *,
+        within: bool = False,
+        torn: list[bool] | None = None,
     ) -> None:
+        """within: whether lines of features within a row may be multiplied. torn: takes whether such a
+        product was refused, for each trace."""
+        self.within, self.torn = within, [] if torn is None else torn
         self.module, self.leaves, self.spec, self.longest = module, leaves, spec, longest
         self.arrays: dict[tuple[Any, ...], Any] = {}  # constants, which all traces share
         self.decided: dict[tuple[tuple[int, int], ...], list[Decision]] = {}  # by leading extents
@@ -248,7 +284,7 @@ class _Counts:
                     return wide
         longer = {d: n + 1 if n > 1 else 3 for d, n in enumerate(lead)}
         try:
-            if _alike(first.graph, self._trace(longer).graph):
+            if alike(first.graph, self._trace(longer).graph):
                 return self._decided(first)
         except (_DoesNotRun, UnsupportedOperationError):
             pass
@@ -289,9 +325,8 @@ class _Counts:
         """Raise UnsupportedOperationError unless these extents, with another extent in dimension d, give the
         same graph, and results nested in the same way, with as many dimensions."""
         if extents[d] == 1 and of_sequences(imported.graph):  # a trace of one token reduces none
-            return require_equal_extents(
-                imported, self.module, self._leaves(dict(enumerate(extents))), self.spec
-            )
+            leaves = self._run(dict(enumerate(extents)))
+            return require_equal_extents(imported, self.module, leaves, self.spec)
         try:
             traced = self._trace(dict(enumerate(extents)))
         except UnsupportedOperationError as error:
@@ -304,7 +339,7 @@ class _Counts:
             )
         graph = traced.graph
         longer, shorter = (graph, imported.graph) if extents[d] > known else (imported.graph, graph)
-        if not _alike_for(min(extents[d], known), longer, shorter):
+        if not alike_for(min(extents[d], known), longer, shorter):
             raise self._depends(d, extents[d], known, line)
 
     def _decisions(self, lead: Sequence[int], only: Mapping[int, int]) -> list[Decision]:
@@ -344,9 +379,9 @@ class _Counts:
                     if n == 1 and len(lead) > 1:  # as in [tokens, 1, features]
                         continue
                     raise UnsupportedOperationError(f"{self._inputs(d, other)}: {error}") from None
-                if not _alike_for(other, imported.graph, changed.graph):
+                if not alike_for(other, imported.graph, changed.graph):
                     more = self._trace(base | {d: 3}) if n == 1 else imported
-                    if not _alike(changed.graph, more.graph):
+                    if not alike(changed.graph, more.graph):
                         raise self._depends(d, other, n)
                     imported, base = changed, base | {d: other}  # one token does not show a mask
                 break
@@ -365,14 +400,21 @@ class _Counts:
             if extent == 1:  # as in [tokens, 1, features]
                 return None
             raise UnsupportedOperationError(f"{self._inputs(dimension, longest)}: {error}") from None
-        if _alike(imported.graph, wide.graph):
+        if alike(imported.graph, wide.graph):
             if extent >= self.longest or places_of(wide.graph) <= places_of(imported.graph):
                 return None
-        elif not _alike_for(extent, wide.graph, imported.graph):
+        elif not alike_for(extent, wide.graph, imported.graph):
             if extent == 1:
                 return None
             raise self._depends(dimension, longest, extent)
-        counts = _Counts(self.module, self._leaves({dimension: longest}), self.spec, longest)
+        counts = _Counts(
+            self.module,
+            self._leaves({dimension: longest}),
+            self.spec,
+            longest,
+            within=self.within,
+            torn=self.torn,
+        )
         counts.arrays, counts.decided = self.arrays, self.decided
         return counts.imported()
 
@@ -445,12 +487,16 @@ class _Counts:
             wrapper=self.wrapper,
             run=run,
             masked=reading is not None and bool(reading.masks),
+            within=self.within,
             framed=reading is not None and bool(reading.frames),
         )
         padding: dict[str, set[int]] = {}
         draft.sequences.padding = padding
         importer = Importer(program, draft)
-        graph, results = importer.run()
+        try:
+            graph, results = importer.run()
+        finally:
+            self.torn.append(draft.torn)
         names = iter([value.name for value in importer.inputs])
         arguments = [next(names) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
         nodes = program.graph.find_nodes(op="output")[0].args[0]
@@ -494,36 +540,3 @@ def _run(module: torch.nn.Module, args: Any, kwargs: Any, tensors: Sequence[torc
         outside = isinstance(error, IndexError) and any(map(is_ids, tensors))
         reason = f"{error}; an id may be outside its table" if outside else str(error)
         raise _DoesNotRun(f"the module does not run on inputs of shape {shapes}: {reason}") from error
-
-
-def _alike_for(tokens: int, longer: LogicalGraph, shorter: LogicalGraph) -> bool:
-    """Whether the graph of longer sequences equals the graph found for `tokens` tokens, apart from masks and
-    windows that so few tokens do not show."""
-
-    def seen(path: str, operation: Operation) -> Operator:
-        op = operation.op
-        if not isinstance(op, Attention) or (op.window is not None and op.window < tokens):
-            return op
-        return replace(op, causal=op.causal and tokens > 1, window=None)
-
-    return _alike(longer, shorter) or _alike(longer.map(seen), shorter)
-
-
-def _alike(a: LogicalGraph, b: LogicalGraph) -> bool:
-    """Whether two graphs compute the same function, constants included."""
-    return a.form() == b.form() and all(
-        _same(x.op, y.op) for x, y in zip(a.operations, b.operations, strict=True)
-    )
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether the constants of two operations of one form are the same, as far as both have rows by place."""
-    if isinstance(a, PlaceRows):
-        tables = [np.asarray(op.table) for op in (a, b)]
-        least = min(map(len, tables))
-        close = 2.0**-20 * max(float(np.abs(table[:least]).max(initial=0)) for table in tables)
-        return np.allclose(
-            tables[0][:least], tables[1][:least], rtol=0, atol=close
-        )  # torch rounds a batch so
-    pairs = ((getattr(a, field.name), getattr(b, field.name)) for field in fields(a))
-    return all(x is y or not isinstance(x, np.ndarray) or np.array_equal(x, y) for x, y in pairs)

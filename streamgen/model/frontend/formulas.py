@@ -11,48 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from streamgen.model.frontend import chosen, orders
 from streamgen.model.frontend.trace import Unsupported, aten
-
-MOST_SORTED = 64  # elements of a line that is sorted: each is compared with all others
 
 
 def _dims(dim: int | Sequence[int] | None, rank: int) -> list[int]:
     if dim is None:
         return list(range(rank))
     return [dim] if isinstance(dim, int) else list(dim)
-
-
-def _places(x: Tensor, dim: int) -> Tensor:
-    """0, 1, 2, ... along a dimension."""
-    extents = [1] * x.ndim
-    if x.ndim:
-        extents[dim] = x.shape[dim]
-    return torch.arange(x.shape[dim] if x.ndim else 1, dtype=torch.float32).reshape(extents)
-
-
-def _place_of_greatest(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The first place: the greatest number of places behind it, among those of the greatest elements. NaN is
-    greater than all numbers."""
-    if dim is None:
-        place = _place_of_greatest(x.reshape(-1), 0)
-        return place.reshape([1] * x.ndim) if keepdim else place
-    count = x.shape[dim] if x.ndim else 1
-    behind = count - _places(x, dim)
-    here = torch.logical_or(x == x.amax(dim, True), x != x)
-    of_greatest = torch.where(here, behind, 0.0)
-    return count - of_greatest.amax(dim, keepdim)
-
-
-def _place_of_least(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    return _place_of_greatest(-x, dim, keepdim)
-
-
-def _greatest(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return x.amax(dim, keepdim), _place_of_greatest(x, dim, keepdim)
-
-
-def _least(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return x.amin(dim, keepdim), _place_of_least(x, dim, keepdim)
 
 
 def _any(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -65,91 +31,6 @@ def _all(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = Fals
 
 def _count(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     return torch.where(x != 0, 1.0, 0.0).sum(_dims(dim, x.ndim))
-
-
-def _sorted(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """Elements by their rank, the number of elements before them; equal elements stay in order. NaN is
-    greater than all numbers."""
-    if not x.ndim:
-        return x.clone(), x * 0.0
-    lines = x.movedim(dim, -1)
-    count = lines.shape[-1]
-    if count > MOST_SORTED:
-        raise Unsupported(f"it sorts lines of {count} elements; at most {MOST_SORTED} can be compiled")
-    mine, other = lines.unsqueeze(-1), lines.unsqueeze(-2)
-    earlier = torch.ones(count, count).tril(-1)
-    low, high = (mine, other) if descending else (other, mine)
-    apart = torch.logical_or(low < high, torch.logical_and(low == low, high != high))
-    alike = torch.logical_or(other == mine, torch.logical_and(other != other, mine != mine))
-    ranks = (torch.where(apart, 1.0, 0.0) + torch.where(alike, earlier, 0.0)).sum(-1)
-    here = torch.where(ranks.unsqueeze(-2) == torch.arange(count, dtype=torch.float32)[:, None], 1.0, 0.0)
-    values = torch.where(here != 0, other, 0.0).sum(-1)
-    places = (here * torch.arange(count, dtype=torch.float32)).sum(-1)
-    return values.movedim(-1, dim), places.movedim(-1, dim)
-
-
-def _sorted_stable(
-    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[Tensor, Tensor]:
-    return _sorted(x, dim, descending)
-
-
-def _places_sorted(x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
-    return _sorted(x, dim, descending)[1]
-
-
-def _values_sorted(x: Tensor) -> Tensor:
-    return _sorted(x, 0)[0]
-
-
-def _top(
-    x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Tensor, Tensor]:
-    values, places = _sorted(x, dim, largest)
-    return (values.narrow(dim, 0, k), places.narrow(dim, 0, k)) if x.ndim else (values, places)
-
-
-def _at_rank(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    values, places = (part if x.ndim else part.reshape(1) for part in _sorted(x, dim))
-    chosen = [part.select(dim, k - 1) for part in (values, places)]
-    return tuple(part.unsqueeze(dim) if keepdim and x.ndim else part for part in chosen)
-
-
-def _median(x: Tensor) -> Tensor:
-    return _median_of(x.reshape(-1), 0)[0]
-
-
-def _median_of(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The first NaN, if there is one, and its place."""
-    value, place = _at_rank(x, ((x.shape[dim] if x.ndim else 1) + 1) // 2, dim, keepdim)
-    none = torch.where(x != x, x, 0.0).sum(dim, keepdim)
-    return value + none, torch.where(none != none, _place_of_greatest(x, dim, keepdim), place)
-
-
-def _running(both: Callable[[Tensor, Tensor], Tensor], x: Tensor, dim: int) -> Tensor:
-    """Running results along a dimension, in as many steps as its extent has bits."""
-    count, step = x.shape[dim] if x.ndim else 1, 1
-    while step < count:
-        rest = both(x.narrow(dim, step, count - step), x.narrow(dim, 0, count - step))
-        x = torch.cat([x.narrow(dim, 0, step), rest], dim)
-        step *= 2
-    return x
-
-
-def _running_greatest(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The last place of those of equal elements, as torch."""
-    values = _running(torch.maximum, x, dim)
-    places = torch.where(x == values, _places(x, dim), 0.0)
-    return values, _running(torch.maximum, places, dim)
-
-
-def _running_least(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    values, places = _running_greatest(-x, dim)
-    return -values, places
-
-
-def _running_log_sum_exp(x: Tensor, dim: int) -> Tensor:
-    return _running(torch.logaddexp, x, dim)
 
 
 def _distances(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
@@ -172,25 +53,85 @@ def _sum_of_products(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha:
     return beta * x + alpha * torch.bmm(a, b).sum(0)
 
 
-def _quantile(
-    x: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+def _is_in(
+    elements: Tensor, others: Tensor | float, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
-    if dim is None and keepdim:
-        raise Unsupported("it keeps the dimensions of a quantile of all elements")
-    lines, dim = (x.reshape(-1), 0) if dim is None else (x, dim)
-    values = _sorted(lines, dim)[0] if lines.ndim else lines.reshape(1)
-    place = q * (values.shape[dim] - 1)
-    below = math.floor(place)
-    near, far = values.select(dim, below), values.select(dim, math.ceil(place))
-    share = {
-        "linear": place - below,
-        "lower": 0.0,
-        "higher": 1.0,
-        "midpoint": 0.5,
-        "nearest": float(round(place) > below),
-    }[interpolation]
-    quantile = near + (far - near) * share
-    return quantile.unsqueeze(dim) if keepdim and lines.ndim else quantile
+    given = others.reshape(-1) if isinstance(others, Tensor) else others
+    alike = torch.where(elements.unsqueeze(-1) == given, 1.0, 0.0).amax(-1)
+    return alike == 0 if invert else alike != 0
+
+
+def _bessel(x: Tensor) -> Tensor:
+    """The modified Bessel function of order 0: Abramowitz and Stegun, 9.8.1 and 9.8.2."""
+    size = x.abs()
+    small, large = (size / 3.75) ** 2, 3.75 / torch.maximum(size, torch.full((), 3.75))
+    near, far = torch.zeros_like(x), torch.zeros_like(x)
+    for c in (0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0):
+        near = near * small + c
+    for c in (
+        0.00392377,
+        -0.01647633,
+        0.02635537,
+        -0.02057706,
+        0.00916281,
+        -0.00157565,
+        0.00225319,
+        0.01328592,
+    ):
+        far = far * large + c
+    far = (far * large + 0.39894228) * torch.exp(size) * torch.rsqrt(size)
+    return torch.where(size < 3.75, near, far)
+
+
+def _inverse_erf(x: Tensor) -> Tensor:
+    """M. Giles, Approximating the erfinv function, 2012: single precision, table 5."""
+    w = -torch.log((1 - x) * (1 + x))
+    near, far = torch.zeros_like(x), torch.zeros_like(x)
+    for c in (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+              -0.00417768164, 0.246640727, 1.50140941):  # fmt: skip
+        near = near * (w - 2.5) + c
+    for c in (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+              0.00943887047, 1.00167406, 2.83297682):  # fmt: skip
+        far = far * (w.sqrt() - 3) + c
+    inside = torch.where(w < 5, near, far) * x
+    return torch.where(x.abs() == 1, torch.where(x < 0, -torch.inf, torch.inf), inside)
+
+
+def _angle(x: Tensor) -> Tensor:
+    return torch.where(x != x, x, torch.where(x < 0, math.pi, 0.0))
+
+
+def _histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Numbers of elements in bins of one width, the last with its upper end."""
+    flat = x.reshape(-1)
+    low: Any = min - float(min == max)
+    high: Any = max + float(min == max)
+    if min == max == 0:
+        low, high = flat.amin(), flat.amax()
+        wider = torch.where(low == high, 1.0, 0.0)
+        low, high = low - wider, high + wider
+    place = ((flat - low) / (high - low) * bins).floor()
+    last = torch.logical_and(flat <= high, place >= bins)
+    place = torch.where(last, bins - 1.0, place)
+    return torch.where(place.unsqueeze(-1) == torch.arange(float(bins)), 1.0, 0.0).sum(0)
+
+
+def _mean_or_sum(losses: Tensor, reduction: int) -> Tensor:
+    return (losses, losses.mean(), losses.sum())[reduction]
+
+
+def _hinge_embedding_loss(x: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1) -> Tensor:
+    apart = torch.where(target != 1, (margin - x).clamp_min(0.0), 0.0)
+    return _mean_or_sum(apart + torch.where(target != -1, x, 0.0), reduction)
+
+
+def _cosine_embedding_loss(
+    a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+) -> Tensor:
+    epsilon = 1e-12
+    cosine = (a * b).sum(-1) / ((a * a).sum(-1) + epsilon).sqrt() / ((b * b).sum(-1) + epsilon).sqrt()
+    apart = torch.where(target == -1, (cosine - margin).clamp_min(0.0), 0.0)
+    return _mean_or_sum(torch.where(target == 1, 1 - cosine, 0.0) + apart, reduction)
 
 
 def _to_the_power(x: Tensor, exponent: Tensor) -> Tensor:
@@ -226,33 +167,52 @@ def _is_close(
     return torch.logical_or(close, torch.logical_and(x != x, y != y)) if equal_nan else close
 
 
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    if dropout_p:
+        raise Unsupported("it has dropout; call module.eval() first")
+    if enable_gqa and query.ndim > 2:
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = torch.where(attn_mask, scores, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    return scores.softmax(-1) @ value
+
+
 FORMULAS: dict[Any, Callable[..., Any]] = {
-    aten.argmax.default: _place_of_greatest,
-    aten.argmin.default: _place_of_least,
-    aten.max.dim: _greatest,
-    aten.min.dim: _least,
     **dict.fromkeys([aten.any.default, aten.any.dim, aten.any.dims], _any),
     **dict.fromkeys([aten.all.default, aten.all.dim, aten.all.dims], _all),
     **dict.fromkeys([aten.count_nonzero.default, aten.count_nonzero.dim_IntList], _count),
-    aten.sort.default: _sorted,
-    aten.sort.stable: _sorted_stable,
-    aten.argsort.default: _places_sorted,
-    aten.msort.default: _values_sorted,
-    aten.topk.default: _top,
-    aten.kthvalue.default: _at_rank,
-    aten.median.default: _median,
-    aten.median.dim: _median_of,
-    aten.cummax.default: _running_greatest,
-    aten.cummin.default: _running_least,
-    aten.logcumsumexp.default: _running_log_sum_exp,
     aten.cdist.default: _distances,
     aten.pdist.default: _distances_of_pairs,
     aten.bilinear.default: _bilinear,
     aten.addbmm.default: _sum_of_products,
-    aten.quantile.scalar: _quantile,
     aten.pow.Tensor_Tensor: _to_the_power,
     aten.pow.Tensor_Scalar: _to_a_power,
     aten.round.decimals: _rounded,
     aten.isclose.default: _is_close,
+    **dict.fromkeys([aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar], _is_in),
+    **dict.fromkeys([aten.i0.default, aten.special_i0.default], _bessel),
+    aten.scaled_dot_product_attention.default: _attention,
+    **dict.fromkeys([aten.erfinv.default, aten.special_erfinv.default], _inverse_erf),
+    aten.angle.default: _angle,
+    aten.histc.default: _histogram,
+    aten.hinge_embedding_loss.default: _hinge_embedding_loss,
+    aten.cosine_embedding_loss.default: _cosine_embedding_loss,
+    **orders.FORMULAS,
+    **chosen.FORMULAS,
 }
 """By call: a function with its parameters."""

@@ -29,7 +29,7 @@ from streamgen.model.frontend import (
     scatters,
     self_attention,
 )
-from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.draft import MOST_COUNTED, Draft
 from streamgen.model.frontend.fuse import fused
 from streamgen.model.frontend.in_place import is_in_place, memory
 from streamgen.model.frontend.moves import DROPOUTS, MOVES, RENAMES
@@ -103,8 +103,9 @@ SUPPORTED = (
     "convolutions whose stride is their window; constants among tokens; sum, mean, "
     "max and min over the tokens of a sequence, its first and its last token; tables with a row for each "
     "place in a sequence; sum, mean, max, min, var, prod, norms and logsumexp of features, cumsum and "
-    "cumprod; argmax, any, sort, top-k, median and other calls that are formulas of these; scatter_add and "
-    "index_put at constant places; slices, concatenation and padding of features, views and "
+    "cumprod; argmax, any, sort, top-k, median and other calls that are formulas of these; gather, scatter, "
+    "one_hot and indices, also at places of run time; Linear, products and attention among columns of a row; "
+    "scatter_add and index_put at constant places; slices, concatenation and padding of features, views and "
     "transposes that leave rows of features whole; any moves of inputs that are small enough to be one row; "
     "Dropout in eval mode; copies, casts to floats"
 )
@@ -268,6 +269,8 @@ class Importer:
 
     def _imported_in_parts(self, node: Node) -> bool:
         """Import what torch makes of a call in its place; False if there is nothing, or it cannot be read."""
+        if node.target in lookups.BOUNDARIES:
+            lookups.require_in_order(self.draft, node)
         apart = parts_of(self.program.graph, node, self.readable)
         if apart is None or not self._compute_halves(node.all_input_nodes):
             return False
@@ -293,7 +296,8 @@ class Importer:
         given = pytree.tree_leaves(node.meta["val"])
         for value, source in zip(given, values, strict=True):
             if is_ids(value) and value.dtype != torch.bool and source.meta["val"].is_floating_point():
-                self.draft.count(contents[source])  # a formula of places
+                only_ones = node.target == aten.one_hot.default
+                self.draft.count(contents[source], 1 if only_ones else MOST_COUNTED)  # a formula of places
         return True
 
     def _compute_halves(self, nodes: Sequence[Node]) -> bool:
@@ -317,7 +321,11 @@ class Importer:
             self._compute_half(source)
         del self.draft.partial[node]
         self.draft.plainly.add(node)
-        self._import(node, known=True, outside=False)
+        try:
+            self._import(node, known=True, outside=False)
+        except Unsupported:
+            if not self.draft.may_multiply_within() or not self._imported_in_parts(node):
+                raise
         if node in self.draft.partial:
             raise Unsupported(self.draft.partial[node].needed)
 
@@ -338,7 +346,7 @@ class Importer:
             draft.tables.add(node)
         elif target in MOVED:
             self._move(node)
-        elif lookups.told_from_padding(draft, node):
+        elif lookups.told_from_padding(draft, node) or lookups.compared_with_places(draft, node):
             return
         elif target in self.calls:
             lookups.require_lookup(draft, node)
@@ -399,7 +407,7 @@ class Importer:
             kind = "floats" if given.is_floating_point() else "integers"
             raise Unsupported(f"it casts {kind} to {value.dtype}")
         if truth and is_ids(value) and value.dtype != torch.bool and source in draft.contents:
-            draft.count(draft.contents[source])
+            draft.count(draft.contents[source], 1)
         if tensors and is_ids(value) and value.dtype != given.dtype and value.dtype not in WIDE:
             raise Unsupported(f"it casts ids to {value.dtype}, which does not hold all of them")
         if target in RENAMES:

@@ -22,6 +22,18 @@ def memory(node: Any) -> int:
     return int(_tensors(node.meta["val"])[0].untyped_storage()._cdata)
 
 
+def is_seen(node: Node) -> bool:
+    """Whether anything behind a call in place reads the memory that it changes, other than its result."""
+    changed, views = memory(node.args[0]), set()
+    nodes = iter(node.graph.nodes)
+    for other in nodes:
+        if other is node:
+            break
+        if _has_tensors(other.meta.get("val")) and memory(other) == changed:
+            views.add(other)
+    return any(not views.isdisjoint(other.all_input_nodes) for other in nodes)
+
+
 def change(contents: dict[Node, Any], node: Any, changed: torch.Tensor) -> None:
     """Update the contents of all views of the memory of `node` after a change in place.
 
@@ -42,6 +54,11 @@ def change(contents: dict[Node, Any], node: Any, changed: torch.Tensor) -> None:
     for view in views:
         held = contents[view]
         contents[view] = seen(held) if isinstance(held, torch.Tensor) else [seen(part) for part in held]
+
+
+def _has_tensors(value: Any) -> bool:
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    return isinstance(first, torch.Tensor)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -9,9 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from streamgen.gateware.pointwise import Formula, FormulaBuilder
+from streamgen.kernels.moves.rearrange import LONGEST
 from streamgen.model.graph.logical import Operation, Operator
-from streamgen.model.operations import Binary, Constant, Expression, Scalar, Unary
+from streamgen.model.operations import Binary, Constant, Expression, Rearrange, Scalar, Unary
 
 MOST_VALUES = 8
 MOST_STEPS = 64
@@ -29,7 +32,12 @@ _SCALARS: dict[str, Callable[[FormulaBuilder, int, int], int]] = {
 def joined(operations: Sequence[Operation], outputs: Sequence[str]) -> tuple[Operation, ...]:
     """The operations, adjacent ones joined. Constants of one number are part of an expression."""
     numbers = {o.name: number for o in operations if (number := _number(o.op)) is not None}
-    found = [_with_numbers(operation, numbers) for operation in operations]
+    constants = {o.name: o.op.value for o in operations if isinstance(o.op, Constant)}
+    found = []
+    for operation in operations:
+        found.append(changed := _with_numbers(operation, numbers, constants))
+        if isinstance(changed.op, Constant) and (number := _number(changed.op)) is not None:
+            numbers[changed.name], constants[changed.name] = number, changed.op.value
     while any(isinstance(operation.op, Expression) for operation in found):
         known = {operation.name: operation for operation in found}
         readers: dict[str, set[str]] = {name: {""} for name in outputs}
@@ -40,7 +48,7 @@ def joined(operations: Sequence[Operation], outputs: Sequence[str]) -> tuple[Ope
         if pair is None:
             break
         first, second, merged = pair
-        merged = _with_numbers(merged, numbers)
+        merged = _with_numbers(merged, numbers, constants)
         found = [merged if o is second else o for o in found if o is not first]
     read = {*outputs, *(name for operation in found for name in operation.inputs)}
     return tuple(o for o in found if not read.isdisjoint(o.values))
@@ -54,14 +62,24 @@ def _number(op: Operator) -> float | None:
     return None if number == 0 and math.copysign(1, number) < 0 else number
 
 
-def _with_numbers(operation: Operation, numbers: Mapping[str, float]) -> Operation:
-    """An expression with these values as numbers; any other operation as it is."""
+def _with_numbers(
+    operation: Operation, numbers: Mapping[str, float], constants: Mapping[str, np.ndarray]
+) -> Operation:
+    """An expression with these values as numbers; that number in every row if it then reads no value; any
+    other operation as it is."""
     if not isinstance(operation.op, Expression) or numbers.keys().isdisjoint(operation.inputs):
         return operation
     f = FormulaBuilder()
     taken = [f.constant(numbers[n]) if n in numbers else f.value(n) for n in operation.inputs]
     result = f.formula(f.insert(operation.op.formula, taken))
-    assert not isinstance(result, float)
+    if isinstance(result, float):
+        features = next(len(constants[name]) for name in operation.inputs if name in constants)
+        if not math.isfinite(result) or features > LONGEST:
+            return operation
+        rows = [name for name in operation.inputs if name not in constants]  # which give the rows
+        if not rows:
+            return replace(operation, op=Constant(np.full(features, result, np.float32)), inputs=())
+        return replace(operation, op=Rearrange((-1,) * features, (result,)), inputs=(rows[0],))
     formula, names = result
     return replace(operation, op=Expression(formula), inputs=tuple(map(str, names)))
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from streamgen.model.frontend.by_line import by_line
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.frames import CONVOLUTIONS, window_of, windows
 from streamgen.model.frontend.self_attention import Scores
@@ -24,7 +25,12 @@ def _product(draft: Draft, node: Node, x: Any, weight: Any, bias: Any, *, transp
     """x @ weight.T + bias, or x @ weight + bias."""
     if not draft.knows(x) or any(draft.knows(p) for p in (weight, bias)):
         raise Unsupported(COMPUTED)
-    rows, columns = draft.form(node, x, draft.elements.lines)
+    try:
+        rows, columns = draft.form(node, x, draft.elements.lines)
+    except Unsupported:
+        if not draft.may_multiply_within():
+            raise
+        return _within_rows(draft, node, x, weight, bias, transposed=transposed)
     columns = draft.settled(columns)
     array = draft.constants.array(node, weight)
     if transposed:
@@ -37,6 +43,42 @@ def _product(draft: Draft, node: Node, x: Any, weight: Any, bias: Any, *, transp
     else:
         name = _of_parts(draft, node, columns, whole)
     draft.lines(node, name, rows, len(array))
+
+
+def _within_rows(
+    draft: Draft, node: Node, x: Any, weight: Any, bias: Any, *, transposed: bool = False
+) -> None:
+    """`_product` of several lines of each row."""
+    contents = draft.form(node, x, lambda c: c)
+    array = draft.constants.array(node, weight)
+    array = array.reshape(shape(weight)[-2:]).T if transposed and array.ndim > 1 else array
+    array = array.reshape(-1, contents.shape[-1])
+    offset = None if bias is None else draft.constants.array(node, bias).reshape(-1)
+    said = draft.constants.asked(weight), draft.constants.grid(weight, transposed)
+    found = by_line(draft, node, contents, lambda _: array, offset, *said)
+    draft.keep(node, found.reshape(shape(node)))
+
+
+def _of_several(draft: Draft, node: Node, x: Any, weights: Any) -> None:
+    """x @ weights [.., in, out], with weights of their own for each leading index, within rows."""
+    contents = draft.form(node, x, lambda c: c)
+    lead = shape(node)[:-1]
+    contents = contents.expand(*lead, contents.shape[-1])
+    array = draft.constants.array(node, weights)
+    each = [np.ascontiguousarray(some.T) for some in array.reshape(-1, *array.shape[-2:])]
+    which = torch.arange(len(each)).reshape(array.shape[:-2]).expand(lead[:-1])[..., None].expand(lead)
+    of_line = which.reshape(-1).tolist()
+    draft.keep(node, by_line(draft, node, contents, lambda line: each[of_line[line]], None))
+
+
+def _of_constant(draft: Draft, node: Node, constant: Any, x: Any) -> None:
+    """constant [out, in] @ x [.., in, features], within rows."""
+    contents = draft.form(node, x, lambda c: c)
+    array = draft.constants.array(node, constant)
+    array = array.reshape(-1, array.shape[-1])
+    columns = contents[:, None] if contents.ndim == 1 else contents
+    found = by_line(draft, node, columns.mT.contiguous(), lambda _: array, None).mT
+    draft.keep(node, found.reshape(shape(node)))
 
 
 def _of_parts(draft: Draft, node: Node, columns: torch.Tensor, whole: Linear) -> str:
@@ -64,6 +106,10 @@ def _matmul(draft: Draft, node: Node) -> None:
         draft.half(node, Scores.of(draft, node, a, b))
     elif draft.knows(a) and shape(b).numel() == shape(b)[-2:].numel():
         _product(draft, node, a, b, None, transposed=True)
+    elif draft.knows(a) and len(shape(a)) > 1 and draft.may_multiply_within():
+        _of_several(draft, node, a, b)
+    elif draft.knows(b) and shape(a).numel() == shape(a)[-2:].numel() and draft.may_multiply_within():
+        _of_constant(draft, node, a, b)
     else:
         raise Unsupported(
             "the left operand must be a value, the right one a parameter of shape [features, features]"

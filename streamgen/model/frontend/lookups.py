@@ -1,5 +1,8 @@
 """Lookups: rows of a table by ids, elements of a tensor by constant indices.
 
+A comparison of ids with 0, 1, 2, ... along a dimension of their own, as `one_hot` has it, looks up rows of
+zeros and a one. A place that the module computes is no id: `chosen` compares it with all places.
+
 A module may tell padding from other ids by comparing them with the padding index of the table in which it
 looks them up (`torch.nn.Embedding(padding_idx=...)`), for example to count positions. The host gives the
 accelerator sequences without padding, so such a comparison is a constant: no id is padding.
@@ -18,13 +21,18 @@ from streamgen.model.operations import Embedding
 
 
 def embedding(draft: Draft, node: Node) -> None:
-    """A row of a table for each id."""
-    _looked_up(draft, node, *node.args[:2])
+    """A row of a table for each id; rows of a value by constant places."""
+    table, ids = node.args[:2]
+    if draft.knows(table) and ids in draft.constants.tensors:
+        return draft.keep(node, draft.form(node, table, lambda c: c)[draft.constants.tensors[ids]])
+    return _looked_up(draft, node, table, ids)
 
 
 def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     if draft.knows(table) or table in draft.tables:
         raise Unsupported("its table is computed at run time")
+    if draft.are_counted(draft.contents.get(ids)):
+        raise Unsupported("its places are computed at run time")
     order, columns = draft.form(node, ids, draft.elements.spread)
     rows, *extents = shape(table)
     features = prod(extents)
@@ -75,6 +83,31 @@ def require_lookup(draft: Draft, node: Node) -> None:
         raise Unsupported("ids can be looked up in an embedding, and nothing else")
 
 
+def compared_with_places(draft: Draft, node: Node) -> bool:
+    """Read `ids.unsqueeze(-1) == torch.arange(n)` as rows of a table of zeros and ones, for ids below n.
+    False for any other call."""
+    if node.target not in (aten.eq.Tensor, aten.eq_.Tensor):
+        return False
+    ids, other = node.args[:2]
+    places = draft.constants.tensors.get(other) if isinstance(other, Node) else None
+    if not isinstance(ids, Node) or not is_ids(ids.meta.get("val")) or ids not in draft.contents:
+        return False
+    if draft.are_counted(draft.contents[ids]) or _is_truth(ids) or not isinstance(places, torch.Tensor):
+        return False
+    count = places.numel()
+    extents = (*shape(ids)[:-1], count)
+    if shape(ids)[-1:] != (1,) or shape(node) != extents or not is_ids(places):
+        return False
+    if not torch.equal(places.reshape(-1), torch.arange(count)) or places.shape[-1] != count:
+        return False
+    order, columns = draft.form(node, ids, draft.elements.spread)
+    table = Embedding(torch.eye(count).numpy())
+    names = [draft.add(node, "one_hot", table, draft.value(node, column)) for column in columns.split(1)]
+    each = order[:, :, None] * count + torch.arange(count)
+    draft.spread(node, [(name, count) for name in names], each.flatten(1))
+    return True
+
+
 def told_from_padding(draft: Draft, node: Node) -> bool:
     """Make a constant of a comparison of ids with the padding index of their table, and note that the ids of
     this input must not be padding. False for any other call, and where nothing keeps padding out."""
@@ -109,6 +142,18 @@ def _origins(draft: Draft, node: Node) -> set[Node]:
     return {node}
 
 
+def require_in_order(draft: Draft, node: Node) -> None:
+    """Raise Unsupported for a search in an input, or in a constant that is not in order: torch does not say
+    what it then finds."""
+    value = node.args[BOUNDARIES[node.target]]
+    if not isinstance(value, Node):
+        return
+    constant = draft.constants.tensors.get(value)
+    ordered = constant is None or bool((constant.diff(dim=-1) >= 0).all())
+    if not ordered or (constant is None and any(n.op == "placeholder" for n in _origins(draft, value))):
+        raise Unsupported("it searches in numbers that may not be in order; sort them first")
+
+
 def _is_truth(source: Node) -> bool:
     """Whether it is truth values that the module computes."""
     if getattr(source.meta.get("val"), "dtype", None) != torch.bool:
@@ -124,5 +169,7 @@ CALLS = {
 }
 WRITES = {aten.index_put_.default, aten.index_copy_.default, aten.copy_.default}  # ids over ids
 OF_IDS = CALLS.keys() | WRITES
+BOUNDARIES = {aten.bucketize.Tensor: 1, aten.searchsorted.Tensor: 0}
+"""Calls that search in sorted numbers: the place of that argument."""
 COMPARISONS = {aten.ne.Scalar: True, aten.ne.Tensor: True, aten.eq.Scalar: False, aten.eq.Tensor: False}
 """The calls that tell ids from padding: their result for ids that are none."""

@@ -59,12 +59,19 @@ def _argument(draft: Draft, builder: FormulaBuilder, value: Any) -> Any:
     if isinstance(value, Node):
         if value in draft.tables:
             raise Unsupported("a table of positions can only be added or multiplied")
-        if draft.knows(value) or (tensor := draft.constants.tensors[value]).numel() != 1:
+        if draft.knows(value) or not _is_number(tensor := draft.constants.tensors[value]):
             return builder.value(value)
-        value = float(tensor)
+        value = float(tensor.reshape(-1)[0])
     if isinstance(value, bool | int | float):
         return builder.constant(_allowed(float(value)))
     return value
+
+
+def _is_number(constant: torch.Tensor) -> bool:
+    """Whether a constant is one number, or holds an infinite number alone."""
+    if constant.numel() < 2 or not constant.is_floating_point():
+        return constant.numel() == 1
+    return bool(constant.isinf().all()) and bool((constant == constant.reshape(-1)[0]).all())
 
 
 def _allowed(number: float) -> float:

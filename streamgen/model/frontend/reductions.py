@@ -6,7 +6,7 @@ norm of order 1    sum(|x|);   2    root(squares(x));   infinite    max(|x|)
 prod               halves times halves                cumsum             log2(n) sums of shifted features
 
 A mean, a variance or a root that is part of a norm stays half of that norm (`norms`); `Draft.plainly` says
-when it is not. Products of two values are sums of products of their elements, where all values have one row.
+when it is not. Products of two values are sums of products of their elements, features of one token.
 """
 
 import math
@@ -25,7 +25,8 @@ from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids,
 from streamgen.model.operations import Binary
 
 INTEGERS = "it returns places of elements, which are integers; values and results are floats"
-MOST_PRODUCTS = 1 << 12  # of elements, in a product of two values
+MOST_PRODUCTS = 1 << 12  # of elements, in a product of two values that are one row
+MOST_WITHIN = 1 << 15  # of elements of each row, in a product of lines within rows
 Lines = Callable[[OnContents, torch.Tensor], torch.Tensor]
 
 
@@ -52,9 +53,12 @@ def _lines(draft: Draft, node: Node) -> tuple[OnContents, torch.Tensor]:
 
 
 def _reduction(reduce: Lines, draft: Draft, node: Node) -> None:
-    draft.keep(node, reduce(*_lines(draft, node)).reshape(shape(node)))
-    if is_ids(node.meta["val"]) and node.args[0].meta["val"].dtype == torch.bool:
-        draft.count(draft.contents[node])
+    on, lines = _lines(draft, node)
+    truths = node.args[0].meta["val"].dtype == torch.bool
+    most = 1 if truths else draft.counted(lines)
+    draft.keep(node, reduce(on, lines).reshape(shape(node)))
+    if is_ids(node.meta["val"]) and most is not None and (truths or node.target in COUNTING):
+        draft.count(draft.contents[node], most * lines.shape[1])
 
 
 def _pair(
@@ -171,10 +175,11 @@ def _difference(draft: Draft, node: Node) -> None:
 
 
 def _product(draft: Draft, node: Node) -> None:
-    """A product of two values that are one row."""
+    """A product of two values that are one row, or of lines within rows."""
     before = LINEARS.get(node.target)
     a, b = node.args[:2]
-    values = draft.elements.stride == 1 and a in draft.contents and b in draft.contents
+    values = a in draft.contents and b in draft.contents
+    values = values and (draft.elements.stride == 1 or draft.may_multiply_within())
     if before is not None and (node not in draft.plainly or not values):
         try:
             return before(draft, node)
@@ -182,7 +187,7 @@ def _product(draft: Draft, node: Node) -> None:
             if not values:
                 raise
     if not values:
-        raise Unsupported("a product of two values must be of inputs that are one row")
+        raise Unsupported("a product of two values must be of features of one token, or of one row")
     x, y = (_read(draft, node, source) for source in (a, b))
     y = y[:, None] if y.ndim == 1 else y
     left, right = (
@@ -190,10 +195,9 @@ def _product(draft: Draft, node: Node) -> None:
         if x.ndim > 1
         else (torch.broadcast_tensors(x, y.mT))
     )
-    if left.numel() > MOST_PRODUCTS:
-        raise Unsupported(
-            f"it is {left.numel()} products of elements; at most {MOST_PRODUCTS} can be compiled"
-        )
+    most = MOST_WITHIN if draft.may_multiply_within() else MOST_PRODUCTS
+    if (count := left.numel() // draft.elements.rows) > most:
+        raise Unsupported(f"it is {count} products of elements; at most {most} can be compiled")
     on = OnContents(draft, node)
     products = on.multiply(left, right)
     draft.keep(node, on.reduced("sum", products.reshape(-1, products.shape[-1])).reshape(shape(node)))
@@ -217,6 +221,15 @@ def _half_first(reduce: Callable[[Draft, Node], None], draft: Draft, node: Node)
             raise (reason if reason.args and node.args[0] in draft.partial else other) from None
 
 
+COUNTING = {
+    aten.amax.default,
+    aten.amin.default,
+    aten.max.default,
+    aten.min.default,
+    aten.sum.default,
+    aten.sum.dim_IntList,
+}
+"""Calls whose results are no greater than the sum of their elements, if these are whole numbers."""
 MEAN = partial(_reduction, OnContents.mean)
 CALLS: dict[Any, Callable[[Draft, Node], None]] = {
     **dict.fromkeys(

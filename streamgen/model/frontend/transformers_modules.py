@@ -41,7 +41,7 @@ def own_example(model: Any) -> Example:
     if model.main_input_name != IDS:
         raise TypeError(
             f"example_inputs are missing: {type(model).__name__} takes {model.main_input_name}; a tensor "
-            f"for each input, or a dict with their names, is needed. Only models that take {IDS} alone or "
+            f"for each input, or a dict with their names, is needed. Models that take {IDS} alone or "
             "images of one size need none"
         )
     return Example((torch.tensor([plain_ids(model)]),))

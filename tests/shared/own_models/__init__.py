@@ -1,4 +1,6 @@
-"""Language models as people write them, a style a file: `build()` makes one with random weights.
+"""Models as people write them, a style a file: `build()` makes one with random weights.
+
+Of a network, `example(n)` are the arguments for n rows. Of a language model:
 
 VOCABULARY: ids that it knows. CONTEXT: positions that it has, None: any number. SHAPE: of its ids,
 (1, "tokens") where a file says nothing.
@@ -21,6 +23,21 @@ STYLES = (
     "textbook_chapter",
     "windows_and_caps",
 )
+NETWORKS = (
+    "codebook",
+    "dlrm",
+    "experts_in_einsum",
+    "experts_in_loop",
+    "factorisation_machine",
+    "feature_tokens",
+    "fourier_features",
+    "graph_network",
+    "kan_radial",
+    "kan_splines",
+    "lora",
+    "mixer",
+    "tab_transformer",
+)
 
 
 def style(name: str) -> ModuleType:
@@ -33,6 +50,13 @@ def built(name: str) -> torch.nn.Module:
     torch.manual_seed(0)
     model: torch.nn.Module = style(name).build()
     return model.eval()
+
+
+def example(name: str, rows: int) -> tuple[torch.Tensor, ...]:
+    """The arguments of a network for some rows, the same each time."""
+    torch.manual_seed(rows)
+    made: tuple[torch.Tensor, ...] = style(name).example(rows)
+    return made
 
 
 def others(name: str, tokens: int) -> tuple[torch.Tensor, ...]:

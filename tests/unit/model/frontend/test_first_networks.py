@@ -294,9 +294,9 @@ def test_a_linear_that_others_read_keeps_its_weights() -> None:
     [
         (nn.BatchNorm1d(6), (5, 6), "it is in training mode; call module.eval() first"),
         (
-            nn.Sequential(nn.BatchNorm1d(3), nn.Linear(4, 4)).eval(),
-            (5, 3, 4),
-            "the channels of its input [5, 3, 4], dimension 1, are tokens; channels must be features",
+            nn.Sequential(nn.BatchNorm1d(70), nn.Linear(4, 4)).eval(),
+            (5, 70, 4),
+            "the channels of its input [5, 70, 4], dimension 1, are tokens; channels must be features",
         ),
     ],
 )

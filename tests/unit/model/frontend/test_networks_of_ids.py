@@ -180,7 +180,7 @@ def test_an_encoder_that_makes_a_score_for_each_word() -> None:
             Looked(lambda w, c: w.mT[:, c], 3),
             ids(300, 5),
             UnsupportedOperationError,
-            "by its first dimension",
+            "each row holds features of one token",
         ),
         (Looked(lambda w, c: w[-c], 3), ids(300, 5), UnsupportedOperationError, "ids can be looked up"),
         (

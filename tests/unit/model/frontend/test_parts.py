@@ -13,7 +13,9 @@ from torch.utils import _pytree as pytree
 import streamgen
 from streamgen.base.errors import ImportMismatchError, UnsupportedOperationError
 from streamgen.model.frontend import import_any
-from streamgen.model.frontend.formulas import FORMULAS, MOST_SORTED
+from streamgen.model.frontend.chosen import MOST_CHOSEN
+from streamgen.model.frontend.formulas import FORMULAS
+from streamgen.model.frontend.orders import MOST_SORTED
 from streamgen.model.graph.interpret import exact, reference
 from streamgen.model.nests import Interface
 from streamgen.numbers.quantisation import Numbers
@@ -23,6 +25,31 @@ from tests.shared.small_modules import Plain
 PLACES = torch.tensor([[0, 2, 2], [1, 1, 1]])
 ROWS = torch.tensor([2, 0, 2])
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
+
+
+TABLE = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+LARGE_TABLE = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
+LIMITS = torch.tensor([-1.0, 0.0, 1.0])
+
+
+def written(x: Tensor) -> Tensor:
+    """A mask of the two greatest, written into zeros."""
+    mask = torch.zeros_like(x, dtype=torch.bool)
+    mask.scatter_(1, x.topk(2)[1], True)
+    return x.masked_fill(~mask, 0.0)
+
+
+def _put(x: Tensor, places: Any, value: Any) -> Tensor:
+    x[places] = value
+    return x
+
+
+def seen_zeros(x: Tensor) -> Tensor:
+    """Zeros that are changed while a view of them is read."""
+    zeros = x.new_zeros(4)
+    view = zeros[:2]
+    zeros.copy_(x[0])
+    return view + x[:, :2]
 
 
 def neighbours(x: Tensor) -> Tensor:
@@ -55,7 +82,22 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "sort_of_nan": (lambda x: x.log().sort(dim=-1, stable=True), ((3, 4),)),
     "descending_sort_of_nan": (lambda x: x.log().sort(dim=-1, stable=True, descending=True), ((3, 4),)),
     "median_of_nan": (lambda x: (x.log().median(-1), x.log().median()), ((3, 5),)),
+    "quantiles": (lambda x: x.quantile(torch.tensor([0.2, 0.5, 0.9]), -1), ((4, 7),)),
+    "quantiles_of_tokens": (lambda x: x.quantile(torch.tensor([0.2, 0.5]), 0, keepdim=True), ((4, 5),)),
+    **{
+        f"quantiles_{kind}": (
+            lambda x, kind=kind: x.quantile(torch.tensor([0.2, 0.7]), -1, interpolation=kind),
+            ((3, 6),),
+        )
+        for kind in ("lower", "higher", "midpoint", "nearest")
+    },
+    "quantile_beside_nan": (lambda x: x.log().quantile(torch.tensor(0.5), -1), ((3, 4),)),
+    "nanquantile": (lambda x: x.log().nanquantile(0.3, -1, keepdim=True), ((4, 6),)),
+    "nanmedian": (lambda x: (x.log().nanmedian(-1), x.log().nanmedian()), ((3, 5),)),
+    "nanmedian_of_tokens": (lambda x: x.log().nanmedian(0, keepdim=True), ((5, 3),)),
+    "mode": (lambda x: (x.round().mode(-1), x.round().mode(0, keepdim=True)), ((4, 6),)),
     # Truth values and counts.
+    "isin": (lambda x: torch.isin(x, x[0, :2], invert=True), ((3, 4),)),
     "greater": (lambda x: x > 0.5, ((3, 4),)),
     "any": (lambda x: ((x > 1).any(), (x > 1).any(-1)), ((3, 4),)),
     "all": (lambda x: (x > -1).all(0), ((3, 4),)),
@@ -64,6 +106,15 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "count_nonzero": (lambda x: x.relu().count_nonzero(), ((3, 4),)),
     "isclose": (lambda a, b: torch.isclose(a, b, rtol=0.5), ((3, 4), (3, 4))),
     # Formulas.
+    "inverse_of_erf": (lambda x: torch.erfinv(x / 2), ((3, 4),)),
+    "angle": (torch.angle, ((3, 4),)),
+    "histogram": (lambda x: (x.histc(5, -1, 1), x.histc(4), (0 * x).histc(3)), ((3, 4),)),
+    "cosine_embedding": (
+        lambda a, b: F.cosine_embedding_loss(a, b, torch.tensor([1, -1, 1]), margin=0.1),
+        ((3, 4), (3, 4)),
+    ),
+    "hinge_embedding": (lambda x: F.hinge_embedding_loss(x, torch.tensor([1, -1, 1])), ((3,),)),
+    "bessel": (lambda x: torch.i0(4 * x), ((3, 4),)),
     "logcumsumexp": (lambda x: x.logcumsumexp(-1), ((3, 6),)),
     "cdist": (lambda a, b: torch.cdist(a, b), ((3, 4), (5, 4))),
     "pdist": (F.pdist, ((4, 3),)),
@@ -93,6 +144,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     # In place.
     "filled": (lambda x: x.clone().fill_(2.0) + x, ((3, 4),)),
     "zeroed": (lambda x: x.clone().zero_() + x, ((3, 4),)),
+    "copied_into_zeros": (lambda x: x.new_zeros(4).copy_(x[0]) + x, ((3, 4),)),
     "copied": (lambda a, b: (a * 2).copy_(b) + a, ((3, 4), (4,))),
     # Constant places.
     "scatter_add": (lambda x: torch.scatter_add(x, 0, PLACES, x[:2] * 2), ((3, 3),)),
@@ -106,6 +158,58 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "index_put": (lambda x, y: x.index_put((ROWS[:2],), y), ((3, 4), (2, 4))),
     "index_put_sums": (lambda x, y: x.index_put((ROWS,), y, accumulate=True), ((3, 4), (3, 4))),
     "neighbours": (neighbours, ((3, 4),)),
+    # Places of run time.
+    "gather": (lambda x: x.gather(1, x.argsort(1)), ((3, 5),)),
+    "gather_of_tokens": (lambda x: x.gather(0, x.argsort(0)[:2]), ((3, 5),)),
+    "gather_of_some_lines": (lambda x: x.gather(1, x[:2].argsort(1)[:, :3]), ((3, 5),)),
+    "take": (lambda x: x.take(x.argmax()), ((3, 5),)),
+    "take_along_dim": (lambda x: torch.take_along_dim(x, x.argmax(1, keepdim=True), 1), ((3, 5),)),
+    "take_along_all": (lambda x: torch.take_along_dim(x, x.argmax()), ((3, 5),)),
+    "take_along_others": (lambda x: torch.take_along_dim(x, x[:1].argsort(1), 1), ((3, 5),)),
+    "index_select": (lambda x: x.index_select(1, x[0].argsort()), ((3, 5),)),
+    "rows_by_places": (lambda x: x[x[:, 0].argsort()[:2]], ((3, 5),)),
+    "elements_by_places": (lambda x: x[torch.arange(3), x.argmax(1)], ((3, 5),)),
+    "columns_by_places": (lambda x: x[:, x[:, :2].argsort(0)[:2]], ((3, 5),)),
+    "by_two_places": (lambda x: x[:, x[0, :, 0].argsort()[:2], x[0, 0].argsort()[:2]], ((2, 3, 4),)),
+    "by_places_apart": (lambda x: x[x[:, 0, 0].argsort(), :, x[0, 0].argsort()[:2]], ((2, 3, 4),)),
+    "one_hot": (lambda x: F.one_hot(x.argmax(1), 5), ((3, 5),)),
+    "sum_of_one_hots": (lambda x: F.one_hot(x.topk(2)[1], 5).sum(1) * x, ((3, 5),)),
+    "rows_of_a_table": (lambda x: F.embedding(x.argmax(1), TABLE), ((3, 5),)),
+    "rows_of_a_codebook": (lambda x: TABLE[torch.cdist(x, TABLE).argmin(-1)], ((3, 4),)),
+    "bucketize": (lambda x: torch.bucketize(x, LIMITS), ((3, 5),)),
+    "rows_of_buckets": (lambda x: F.embedding(torch.bucketize(x, LIMITS), TABLE), ((3, 5),)),
+    "searchsorted": (lambda x: torch.searchsorted(LIMITS, x, right=True), ((3, 5),)),
+    "searchsorted_of_lines": (lambda x: torch.searchsorted(x.sort(1)[0], x), ((3, 5),)),
+    "scatter": (lambda x: torch.full_like(x, -9.0).scatter(1, x.topk(2)[1], x.topk(2)[0]), ((3, 5),)),
+    "scatter_into_infinite": (
+        lambda x: torch.full_like(x, -torch.inf).scatter(1, x.topk(2)[1], x.topk(2)[0]).softmax(-1),
+        ((3, 5),),
+    ),
+    "scatter_number": (lambda x: torch.zeros_like(x).scatter(-1, x.topk(2)[1], 1.0) * x, ((3, 5),)),
+    "scatter_in_place": (written, ((3, 5),)),
+    "scatter_into_value": (lambda x: (x * 2).scatter_(1, x.topk(2)[1], x), ((3, 5),)),
+    "scatter_twice": (lambda x: x.scatter(1, (x > 0).long(), x * 2), ((3, 5),)),
+    "scatter_add_by_values": (lambda x: x.scatter_add(0, (x > 0).long(), x), ((3, 5),)),
+    "scatter_of_some_lines": (lambda x: x.scatter_add(1, (x[:2, :3] > 0).long(), x), ((3, 5),)),
+    "scatter_number_added": (lambda x: x.scatter(1, (x > 0).long(), 0.5, reduce="add"), ((3, 5),)),
+    **{
+        f"scatter_{kind}_{include}": (
+            lambda x, kind=kind, include=include: x.scatter_reduce(
+                1, (x > 0).long(), x, kind, include_self=include
+            ),
+            ((3, 5),),
+        )
+        for kind in ("sum", "prod", "mean", "amax", "amin")
+        for include in (True, False)
+    },
+    "index_add_by_values": (lambda x: x.index_add(1, x[0].argsort(), x, alpha=0.5), ((3, 5),)),
+    "index_copy_by_values": (lambda x: x.index_copy(1, x[0].argsort()[:2], x[:, :2]), ((3, 5),)),
+    "index_fill_by_values": (lambda x: x.index_fill(1, x[0].argsort()[:2], 3.0), ((3, 5),)),
+    "masked_in_place": (lambda x: _put(x * 2, x < 0, 0.5), ((3, 5),)),
+    "rows_in_place": (lambda x: _put(x * 2, x.argmax(0)[:3], 0.5), ((3, 5),)),
+    "elements_in_place": (lambda x: _put(x * 2, (torch.arange(3), x.argmax(1)), 0.5), ((3, 5),)),
+    "columns_in_place": (lambda x: _put(x * 2, (slice(None), x[0].argsort()[:3]), x[:, :3]), ((3, 5),)),
+    "put_at_values": (lambda x: x.index_put((x.argmax(0),), x[:2, :1], accumulate=True), ((4, 2),)),
     "strided": (lambda x: x.as_strided((2, 2), (1, 3), 1), ((3, 3),)),
 }
 
@@ -146,14 +250,55 @@ def test_the_values_of_torch(name: str) -> None:
         (lambda x: (x > 0).sum(-1) * 70001, UnsupportedOperationError, "or places and numbers of elements"),
         (lambda x: (x > 0).byte(), UnsupportedOperationError, "torch.uint8"),
         (lambda x: torch.linalg.inv(x), UnsupportedOperationError, "linalg_inv"),
-        (lambda x: x.scatter_add(0, (x > 0).long(), x), UnsupportedOperationError, "chosen at run time"),
-        (lambda x: x.new_zeros(4).copy_(x[0]) + x, UnsupportedOperationError, "into a constant in place"),
+        (
+            lambda x: x.repeat(1, 200).gather(1, x.argmax(1, True)),
+            UnsupportedOperationError,
+            f"among 800 elements at run time; at most {MOST_CHOSEN} can be",
+        ),
+        (lambda x: torch.searchsorted(x[0], x), UnsupportedOperationError, "that may not be in order"),
+        (seen_zeros, UnsupportedOperationError, "into a constant in place"),
     ],
 )
 def test_refused(call: Callable[..., Any], error: type[Exception], reason: str) -> None:
     with pytest.raises(error) as caught:
         import_any(Plain(call).eval(), (torch.randn(4, 4),))
     assert reason in str(caught.value)
+
+
+IDS = torch.tensor([[1, 0], [4, 2], [3, 3]])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, ids: x.gather(1, ids),
+        lambda x, ids: F.one_hot(ids, 5).sum(1) * x,
+        lambda x, ids: (ids.unsqueeze(-1) == torch.arange(5)).float() * x.unsqueeze(1),
+        lambda x, ids: x.scatter(1, ids, -x),
+        lambda x, ids: x.scatter_add(1, ids, x),
+        lambda x, ids: torch.take_along_dim(x, ids, 1),
+    ],
+)
+def test_places_that_are_given(call: Callable[..., Any]) -> None:
+    """Ids are places of elements, for any number of rows; ids above the last place are refused."""
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(3)).mul(64).round().div(64)
+    graph, interface = import_any(Plain(call).eval(), (x, IDS))
+    assert interface is not None and not interface.whole
+    assert set(graph.vocabularies.values()) == {5}
+    for rows in (3, 2):
+        given = [x[:rows].numpy(), IDS[:rows].numpy()]
+        found = results_of(exact(graph.quantised(Numbers())), graph, interface, given)
+        wanted = call(x[:rows], IDS[:rows]).numpy()
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=2e-4)
+
+
+def test_large_table_by_values() -> None:
+    """Rows of a large table that places of run time choose are products with weights."""
+    graph, interface = import_any(Plain(lambda x: LARGE_TABLE[x.argmax(-1)]).eval(), torch.randn(3, 64))
+    assert interface is not None and not list(graph.matmuls())
+    graph, _ = import_any(Plain(lambda x: F.embedding(x.argmax(-1), LARGE_TABLE)).eval(), torch.randn(3, 64))
+    assert list(graph.matmuls())
 
 
 def test_numbers_that_a_module_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -442,9 +442,16 @@ def test_tokens_that_are_frozen(function: Function, message: str, monkeypatch: p
 
 
 def test_batch_behind_tokens() -> None:
-    with pytest.raises(UnsupportedOperationError) as caught:
-        import_module(Multihead().eval(), torch.randn(T, 2, H))
-    assert "attention needs inputs whose tokens are consecutive: [batch, tokens" in str(caught.value)
+    """What torch calls batch_first=False, of several sequences: each row holds a token of all of them."""
+    module = Multihead(True).eval()
+    found = import_structured(module, torch.randn(T, 2, H))
+    (attention,) = (o.op for o in found.graph.operations if isinstance(o.op, Attention))
+    assert attention.heads == 2 * 4 and attention.causal and found.only == {}
+    x = torch.randn(T + 1, 2, H)
+    (rows,) = reference(found.graph)({"x": x.double().reshape(T + 1, -1).numpy()})[0].values()
+    with torch.no_grad():
+        wanted = module.double()(x.double()).reshape(T + 1, -1)
+    np.testing.assert_allclose(rows, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_no_kernel() -> None:
