@@ -38,7 +38,8 @@ def by_line(
     elements = draft.elements
     lines = contents.reshape(-1, features := contents.shape[-1])
     order, columns = elements.spread(contents)
-    places = order.reshape(len(order), -1, features) if order.shape[1] % features == 0 else order[:, :0, None]
+    whole = order.places.shape[1] % features == 0
+    places = order.places.reshape(len(order.places), -1, features) if whole else order.places[:, :0, None]
     numbers = places[..., 0] // features
     if not places.numel() or (places != (numbers * features)[..., None] + torch.arange(features)).any():
         raise elements.refusal(contents, NEEDED)
@@ -48,7 +49,7 @@ def by_line(
     of_lines = draft.settled(columns).reshape(-1, features)
     results = _linears(draft, node, of_lines, weights[0], bias, asked, grid)
     found = torch.empty(len(lines), results.shape[1], dtype=torch.int64)
-    found[numbers] = elements.indices(results, elements.rows_of(len(order))[:, None, None])
+    found[numbers] = elements.indices(results, order.rows[:, None, None])
     return found.reshape(*contents.shape[:-1], -1)
 
 

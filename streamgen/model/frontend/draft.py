@@ -128,8 +128,8 @@ class Draft:
     wrapper: a module around the user's module, which messages leave out. last: whether the module may go on
     with the last token alone. run: tokens of a sequence; 0 if values have a row for each token (`Elements`).
     masked: whether constants of ones may come from masks, which hide no token. framed: whether calls may read
-    a part of the tokens of each sequence. within: whether lines of features within a row may be multiplied, by
-    weights or by one another.
+    a part of the tokens of each sequence. within: whether lines of features within a row may be multiplied,
+    by weights or by one another.
 
     The importers report the results of calls with `lines`, `spread`, `keep`, `late` and `half`.
     """

@@ -103,8 +103,8 @@ def compared_with_places(draft: Draft, node: Node) -> bool:
     order, columns = draft.form(node, ids, draft.elements.spread)
     table = Embedding(torch.eye(count).numpy())
     names = [draft.add(node, "one_hot", table, draft.value(node, column)) for column in columns.split(1)]
-    each = order[:, :, None] * count + torch.arange(count)
-    draft.spread(node, [(name, count) for name in names], each.flatten(1))
+    each = order.places[:, :, None] * count + torch.arange(count)
+    draft.spread(node, [(name, count) for name in names], order.moved(each.flatten(1)))
     return True
 
 

@@ -35,8 +35,8 @@ def own_example(model: Any) -> Example:
         return Example((), {PIXELS: image})
     if getattr(model.config, "is_encoder_decoder", False):
         raise TypeError(
-            f"example_inputs are missing: {type(model).__name__} has an encoder beside a decoder; a dict with "
-            "the inputs of both is needed, such as input_ids and decoder_input_ids"
+            f"example_inputs are missing: {type(model).__name__} has an encoder beside a decoder; a dict "
+            "with the inputs of both is needed, such as input_ids and decoder_input_ids"
         )
     if model.main_input_name != IDS:
         raise TypeError(
