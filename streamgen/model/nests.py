@@ -8,7 +8,7 @@ padding and are no inputs; the places of tokens are an input and no argument.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from math import prod
@@ -21,6 +21,7 @@ from streamgen.base.errors import GraphError
 from streamgen.base.files import decode, parsed, read_file
 from streamgen.base.wording import alternatives
 from streamgen.model.frames import Frame
+from streamgen.model.nest_values import filled, names_of, pairs_of, tagged, untagged
 from streamgen.model.padding import part_of, require_no_padding, shown_tokens, without_padding_ids
 
 INTERFACE = "interface.json"
@@ -73,7 +74,7 @@ class Interface:
         ids of padding, for more tokens than there are places, and for masks that hide tokens.
         """
         if len(given) != len(self.arguments):
-            names = ", ".join(_names(self.arguments))
+            names = ", ".join(names_of(self.arguments))
             raise TypeError(f"run takes {len(self.arguments)} inputs ({names}); {len(given)} are given")
         arrays = self._rows(given)
         rules = [rule for rule in self.leading.values() if rule is not None]
@@ -169,25 +170,25 @@ class Interface:
             rows = array.reshape((*shape, *self.trailing.get(name, array.shape[-1:])))
             rows = self.frames[name].own(rows) if name in self.frames else rows
             shaped[name] = rows.astype(self.types[name]) if name in self.types else rows
-        return _filled(self.results, shaped)
+        return filled(self.results, shaped)
 
     @property
     def names(self) -> list[str]:
         """Names of the arrays among the arguments, in order."""
-        return list(_names(self.arguments))
+        return list(names_of(self.arguments))
 
     def nested(self, arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
         """The arguments with these arrays in order. ValueError for another number of arrays."""
-        nest: tuple[Any, ...] = _filled(self.arguments, dict(zip(self.names, arrays, strict=True)))
+        nest: tuple[Any, ...] = filled(self.arguments, dict(zip(self.names, arrays, strict=True)))
         return nest
 
     def named_arguments(self, arguments: Sequence[Any]) -> dict[str, np.ndarray]:
         """The arrays among the arguments by name, in order."""
-        return dict(_pairs(self.arguments, tuple(arguments), "inputs"))
+        return dict(pairs_of(self.arguments, tuple(arguments), "inputs"))
 
     def named_results(self, results: Any) -> dict[str, np.ndarray]:
         """The arrays among the results by name."""
-        return dict(_pairs(self.results, results, "results"))
+        return dict(pairs_of(self.results, results, "results"))
 
     def given(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The arrays among the arguments, in order, that `taken` turns into inputs [tokens, features], with
@@ -258,8 +259,8 @@ class Interface:
         names = {**{name: name for name in (*self.ids, *self.masks, *self.unused)}, **names}
         return replace(
             self,
-            arguments=_filled(self.arguments, names),
-            results=_filled(self.results, names),
+            arguments=filled(self.arguments, names),
+            results=filled(self.results, names),
             leading={names[name]: rule for name, rule in self.leading.items()},
             trailing={names[name]: extents for name, extents in self.trailing.items()},
             places={names[name]: rows for name, rows in self.places.items()},
@@ -279,7 +280,7 @@ class Interface:
     def to_json(self) -> str:
         """A text that `from_json` turns back into an equal interface."""
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
-        nests = {"arguments": _tagged(self.arguments), "results": _tagged(self.results)}
+        nests = {"arguments": tagged(self.arguments), "results": tagged(self.results)}
         few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
         few |= {"places": self.places, "masks": self.masks}
         few |= {"padding": self.padding, "types": self.types, "unused": self.unused}
@@ -298,8 +299,8 @@ class Interface:
             value = {"whole": False, "ranks": None, **{name: {} for name in few}, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
-            arguments=_untagged(stored.arguments, "interface.arguments"),
-            results=_untagged(stored.results, "interface.results"),
+            arguments=untagged(stored.arguments, "interface.arguments"),
+            results=untagged(stored.results, "interface.results"),
             leading=stored.leading,
             only=stored.only,
             trailing=stored.trailing,
@@ -315,13 +316,13 @@ class Interface:
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
-        if set(stored.leading) != set(_names(interface.results)):
+        if set(stored.leading) != set(names_of(interface.results)):
             raise ValueError("interface.leading: expected the names of the results")
         if any(d < ALL for rule in stored.leading.values() for d in rule or ()):
             raise ValueError("interface.leading: expected dimensions, -1 or -2")
         if not set(stored.types) <= set(stored.leading) or not set(stored.types.values()) <= set(TYPES):
             raise ValueError(f"interface.types: expected names of results, each with {alternatives(TYPES)}")
-        inputs = set(_names(interface.arguments))
+        inputs = set(names_of(interface.arguments))
         if not set(stored.unused) <= inputs or any(extent < 1 for extent in stored.unused.values()):
             raise ValueError("interface.unused: expected names of arguments, each with an extent")
         if not set(stored.frames) <= inputs | set(stored.leading):
@@ -349,14 +350,14 @@ class Interface:
     def require_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Raise ValueError unless these are the inputs and outputs in the nests."""
         for what, nest, names in (("arguments", self.arguments, inputs), ("results", self.results, outputs)):
-            nested, twice = list(_names(nest)), what == "results"  # a tensor may be returned twice
+            nested, twice = list(names_of(nest)), what == "results"  # a tensor may be returned twice
             if not twice:
                 nested = [name for name in nested if name not in self.masks and name not in self.unused]
                 nested += self.places
                 nested = [column for name in nested for column in self.ids.get(name, (name,))]
             if set(nested) != set(names) or (not twice and len(nested) != len(set(names))):
                 raise ValueError(
-                    f"{INTERFACE}: its {what} are {', '.join(_names(nest)) or 'none'}; the design has "
+                    f"{INTERFACE}: its {what} are {', '.join(names_of(nest)) or 'none'}; the design has "
                     f"{', '.join(names)}"
                 )
 
@@ -422,91 +423,6 @@ def leading_rule(result: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...
             "stay, or become one"
         )
     return tuple(rule)
-
-
-def require_plain(nest: Any, what: str) -> None:
-    """Raise GraphError for a nest of other types than tuples, lists and dicts."""
-    if type(nest) in (tuple, list):
-        for part in nest:
-            require_plain(part, what)
-    elif type(nest) is dict:
-        for name, part in nest.items():
-            if not isinstance(name, str):
-                raise GraphError(f"{what} have the key {name!r} in a dict; texts are needed")
-            require_plain(part, what)
-    elif nest is not None and not isinstance(nest, str):
-        raise GraphError(f"{what} hold a {type(nest).__name__}; tuples, lists and dicts of tensors are kept")
-
-
-def _names(nest: Any) -> Iterator[str]:
-    if isinstance(nest, str):
-        yield nest
-    elif isinstance(nest, (tuple, list)):
-        for part in nest:
-            yield from _names(part)
-    elif isinstance(nest, dict):
-        for part in nest.values():
-            yield from _names(part)
-
-
-def _pairs(nest: Any, value: Any, where: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Names with the values at their places; TypeError for a value with another nest."""
-    if isinstance(nest, str):
-        yield nest, value
-    elif isinstance(nest, (tuple, list)):
-        if not isinstance(value, (tuple, list)) or len(value) != len(nest):
-            raise TypeError(f"{where} must be {type(nest).__name__} of {len(nest)}; {_told(value)} is given")
-        for index, (part, one) in enumerate(zip(nest, value, strict=True)):
-            yield from _pairs(part, one, f"{where}[{index}]")
-    elif isinstance(nest, dict):
-        if not isinstance(value, dict) or value.keys() != nest.keys():
-            raise TypeError(f"{where} must be dict of {', '.join(nest)}; {_told(value)} is given")
-        for name, part in nest.items():
-            yield from _pairs(part, value[name], f"{where}[{name!r}]")
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"dict of {', '.join(map(str, value))}"
-    return (
-        f"{type(value).__name__} of {len(value)}"
-        if isinstance(value, (tuple, list))
-        else type(value).__name__
-    )
-
-
-def _filled(nest: Any, values: Mapping[str, Any]) -> Any:
-    if isinstance(nest, str):
-        return values[nest]
-    if isinstance(nest, (tuple, list)):
-        return type(nest)(_filled(part, values) for part in nest)
-    if isinstance(nest, dict):
-        return {name: _filled(part, values) for name, part in nest.items()}
-    return None
-
-
-def _tagged(nest: Any) -> Any:
-    """A nest as JSON: lists stay lists, tuples are {"tuple": [...]}, dicts are {"dict": {...}}."""
-    if isinstance(nest, tuple):
-        return {"tuple": [_tagged(part) for part in nest]}
-    if isinstance(nest, list):
-        return [_tagged(part) for part in nest]
-    return {"dict": {name: _tagged(part) for name, part in nest.items()}} if isinstance(nest, dict) else nest
-
-
-def _untagged(tree: Any, where: str) -> Any:
-    if isinstance(tree, list):
-        return [_untagged(part, f"{where}[{i}]") for i, part in enumerate(tree)]
-    if isinstance(tree, dict):
-        kind, content = next(iter(tree.items()), ("", None))
-        if len(tree) == 1 and kind == "tuple" and isinstance(content, list):
-            return tuple(_untagged(part, f"{where}[{i}]") for i, part in enumerate(content))
-        if len(tree) == 1 and kind == "dict" and isinstance(content, dict):
-            return {name: _untagged(part, f"{where}[{name!r}]") for name, part in content.items()}
-        raise ValueError(f"{where}: expected a tuple or a dict, not an object of {', '.join(tree)}")
-    if tree is not None and not isinstance(tree, str):
-        raise ValueError(f"{where}: expected a name, not {tree!r}")
-    return tree
 
 
 def _without(shape: Sequence[int], dimensions: set[int]) -> tuple[int, ...]:

@@ -27,7 +27,8 @@ from streamgen.model.frontend.transformers_modules import (
     without_cache,
 )
 from streamgen.model.graph.logical import LogicalGraph
-from streamgen.model.nests import ALL, ONE, Interface, leading_rule, require_plain
+from streamgen.model.nest_values import require_plain
+from streamgen.model.nests import ALL, ONE, Interface, leading_rule
 from streamgen.model.operations import Attention, PlaceRows
 
 

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.kernels.moves.rearrange import LONGEST
-from streamgen.model.frontend.elements import Elements, Order, OtherRows
+from streamgen.model.frontend.elements import Elements, OtherRows, RowOrder
 from streamgen.model.frontend.in_place import change, is_in_place, is_seen, memory
 from streamgen.model.frontend.moves import RENAMES, renamed
 from streamgen.model.frontend.refusals import Place
@@ -26,7 +26,6 @@ from streamgen.model.frontend.tables import Tables
 from streamgen.model.frontend.trace import Constants, Mismatch, Unsupported, shape, where
 from streamgen.model.graph.logical import Operation, Operator
 from streamgen.model.operations import (
-    Cache,
     Concat,
     Linear,
     PositionRows,
@@ -416,13 +415,6 @@ class Draft:
         op = Linear(weight, bias, grid, asked)
         return self._linear(f"{first.name}_part", op, first.inputs, first.where)
 
-    def require_caches(self, names: Sequence[str], heads: int) -> None:
-        """Raise Unsupported unless keys and values are whole caches."""
-        caches = {o.name: o.op for o in self.operations if isinstance(o.op, Cache)}
-        if not caches.keys() >= set(names):
-            group = heads // max(op.heads for op in caches.values())
-            raise Unsupported(f"query head h must read the keys and values of head h // {group}")
-
     # Results of calls.
 
     def columns(self, name: str, features: int) -> torch.Tensor:
@@ -436,7 +428,7 @@ class Draft:
         contents = self.elements.indices(self.columns(name, features), rows[:, None])
         self.keep(node, contents.reshape(shape(node)))
 
-    def late(self, node: Node, later: Later, features: int, order: Order) -> None:
+    def late(self, node: Node, later: Later, features: int, order: RowOrder) -> None:
         """Set the result of a call: features in the layout `order`, of a value that is computed where it is
         read."""
         name = self.name(f"{node.name}_later")
@@ -445,7 +437,7 @@ class Draft:
         self.later[name] = later
         self.spread(node, [(name, features)], order)
 
-    def spread(self, node: Node, features_of: Sequence[tuple[str, int]], order: Order) -> None:
+    def spread(self, node: Node, features_of: Sequence[tuple[str, int]], order: RowOrder) -> None:
         """Set the result of a call: values and their features, side by side in the layout `order`."""
         columns = torch.cat([self.columns(name, features) for name, features in features_of])
         contents = torch.empty(order.places.numel(), dtype=torch.int64)

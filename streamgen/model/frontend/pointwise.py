@@ -1,9 +1,7 @@
 """Calls that compute element by element, as expressions: comparisons, choices, quotients, roundings and more.
 
 A rule is given the arguments of a call and puts the expression together. Values of one call become one
-operation; `fuse` joins adjacent ones. A truth value is 1 or 0. Parameters are combined by feature, numbers
-are constants of the expression.
-"""
+operation; `fuse` joins adjacent ones. A truth value is 1 or 0. Parameters are combined by feature."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -19,7 +17,7 @@ from streamgen.model.frontend import activations, arithmetic, index_moves, self_
 from streamgen.model.frontend.arithmetic import Operand, broadcast, compute, differs, operand_of
 from streamgen.model.frontend.cube import CUBIC
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.elements import Order
+from streamgen.model.frontend.elements import RowOrder
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
 from streamgen.model.operations import Expression
 
@@ -80,7 +78,7 @@ def _allowed(number: float) -> float:
     return number
 
 
-def _operand(draft: Draft, node: Node, source: Node, order: Order) -> Operand:
+def _operand(draft: Draft, node: Node, source: Node, order: RowOrder) -> Operand:
     tensor = None if draft.knows(source) else draft.constants.tensors[source]
     if tensor is None or tensor.is_floating_point():
         return operand_of(draft, node, source, order)

@@ -11,6 +11,7 @@ share, are recognised by the contents of the tensors.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from streamgen.model.frontend.draft import Draft, Partial
 from streamgen.model.frontend.elements import HeadOrder
 from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.trace import Unsupported, aten, shape
-from streamgen.model.operations import Attention, LogSoftmax, Softmax
+from streamgen.model.operations import Attention, Cache, LogSoftmax, Softmax
 
 HIDDEN = -(2.0**100)  # a bias that hides a score
 MASKED = -1e4  # a mask adds at most this number, so that no float keeps anything of the term
@@ -198,7 +199,7 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
     columns = [rotated(draft, node, features_of) for features_of in parts]
     names = [draft.value(node, features_of.reshape(-1)) for features_of in columns]
     if draft.elements.before:
-        draft.require_caches(names[1:], heads)
+        _require_caches(draft, names[1:], heads)
     name = draft.add(node, node.name, op, *names, *filter(None, [bias]))
     mixed = draft.columns(name, heads * features).reshape(1, heads, 1, features)
     contents = torch.empty(q.order.numel(), tokens, features, dtype=torch.int64)
@@ -233,6 +234,14 @@ def _of_frame(
     if columns is None:
         raise Unsupported("the bias of its scores differs between sequences")
     return causal, window, draft.value(node, columns)
+
+
+def _require_caches(draft: Draft, names: Sequence[str], heads: int) -> None:
+    """Raise Unsupported unless keys and values are whole caches."""
+    caches = {o.name: o.op for o in draft.operations if isinstance(o.op, Cache)}
+    if not caches.keys() >= set(names):
+        group = heads // max(op.heads for op in caches.values())
+        raise Unsupported(f"query head h must read the keys and values of head h // {group}")
 
 
 def _places_of_keys(draft: Draft, k: torch.Tensor, v: torch.Tensor) -> tuple[int, torch.Tensor]:

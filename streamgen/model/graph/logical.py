@@ -268,8 +268,7 @@ class LogicalGraph:
     their use, that shapes fit, that nothing is unused, and that an operation computes each output.
 
     context: positions that a text may have; 0 if nothing depends on positions. requested: outputs that a run
-    writes only on request. tokens: of each sequence, if the graph holds for one number alone; otherwise 0.
-    """
+    writes only on request. tokens: of each sequence, if the graph holds for one number alone, else 0."""
 
     inputs: tuple[Input, ...]
     operations: tuple[Operation, ...]
