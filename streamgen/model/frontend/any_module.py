@@ -113,11 +113,15 @@ def _of_ids(module: torch.nn.Module, example: Example, longest: int, reason: Exc
     Raises the error that is the reason if the module is meant to be one: if it makes a logit for each id of
     one text, or is causal. Raises the errors of `import_structured`.
     """
+    ids = example.positional(module)[0]
+    one_text = ids.ndim == 2 and len(ids) == 1 != ids.shape[1]  # whose ids are tokens, not columns
     has_logits = makes_logits(module, example.positional(module))
     if has_logits and isinstance(reason, UnsupportedOperationError):
         raise reason
     try:
-        imported = import_structured(module, example.arguments, example.keywords, longest)
+        imported = import_structured(
+            module, example.arguments, example.keywords, longest, within=not one_text
+        )
     except (UnsupportedOperationError, GraphError, ValueError) as error:
         if has_logits:
             raise reason from None

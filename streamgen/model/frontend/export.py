@@ -55,14 +55,15 @@ def import_structured(
     example_inputs: Any,
     keywords: Mapping[str, Any] | None = None,
     longest: int = 1,
+    within: bool = True,
 ) -> Imported:
     """`import_module` with the nests of arguments and results. longest: the number of tokens of the longest
     sequence that will be given, if longer than the example.
 
     If rows do not stay whole when all dimensions but the last are tokens, more of the last dimensions are
     joined to features, as few as possible. If that does not do either, each input becomes one row, and the
-    graph holds for these shapes alone. If no reading does, lines of features within a row may be multiplied:
-    Linears of columns, products of columns, attention among columns.
+    graph holds for these shapes alone. If no reading does, lines of features within a row may be multiplied
+    (`within`): Linears of columns, products of columns, attention among columns.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
@@ -88,7 +89,7 @@ def import_structured(
     try:
         return _with_masks(module, leaves, spec, longest, masks, torn=torn)
     except UnsupportedOperationError as error:
-        if not any(torn) or isinstance(error, DependsOnTokensError):
+        if not (within and any(torn)) or isinstance(error, DependsOnTokensError):
             raise
         try:
             return _with_masks(module, leaves, spec, longest, masks, within=True)

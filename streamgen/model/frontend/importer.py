@@ -269,7 +269,10 @@ class Importer:
 
     def _imported_in_parts(self, node: Node) -> bool:
         """Import what torch makes of a call in its place; False if there is nothing, or it cannot be read."""
-        if node.target in lookups.BOUNDARIES:
+        if node.target == aten.scaled_dot_product_attention.default:
+            if not self.draft.may_multiply_within():
+                return False
+        elif node.target in lookups.BOUNDARIES:
             lookups.require_in_order(self.draft, node)
         apart = parts_of(self.program.graph, node, self.readable)
         if apart is None or not self._compute_halves(node.all_input_nodes):

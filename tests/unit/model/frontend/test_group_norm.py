@@ -11,7 +11,7 @@ from torch.nn import functional
 import streamgen
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.compiler.config import CompileConfig
-from streamgen.model.frontend import import_module
+from streamgen.model.frontend import by_line, import_module
 from streamgen.model.graph.interpret import exact, reference
 
 TOKENS, CHANNELS = 5, 24
@@ -100,8 +100,12 @@ def test_weights_that_all_groups_share_are_the_norm_s_own() -> None:
         ),
     ],
 )
-def test_refused_by_name(module: nn.Module, shape: tuple[int, ...], reason: str) -> None:
-    """The Linear behind it needs rows of the last dimension."""
+def test_refused_by_name(
+    module: nn.Module, shape: tuple[int, ...], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Linear behind it needs rows of the last dimension, if these are too many for lines of a row."""
+    monkeypatch.setattr(by_line, "MOST_WEIGHTS", 0)
+    monkeypatch.setattr(by_line, "MOST_LINES", 1)
     module = nn.Sequential(module, nn.Linear(shape[-1], 3)).eval()
     with pytest.raises(UnsupportedOperationError) as error:
         import_module(module, torch.randn(shape))

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 import streamgen
 from streamgen.base.errors import GraphError, ImportMismatchError, UnsupportedOperationError
-from streamgen.model.frontend import import_any, joined
+from streamgen.model.frontend import by_line, import_any, joined
 from streamgen.model.graph.interpret import exact, reference
 from streamgen.model.nests import Interface
 from streamgen.model.operations import Linear, PlaceRows, ReduceTokens, TokenRow
@@ -248,6 +248,8 @@ def test_an_example_that_hides_tokens() -> None:
 )
 def test_refused(function: Function, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined, "MOST_ELEMENTS", 0)  # as if the inputs were too large for one row
+    monkeypatch.setattr(by_line, "MOST_WEIGHTS", 0)  # and tokens too many for lines of a row
+    monkeypatch.setattr(by_line, "MOST_LINES", 1)
     with pytest.raises((UnsupportedOperationError, GraphError, ImportMismatchError)) as caught:
         import_any(Plain(function), torch.randn(2, T, F))
     assert message in str(caught.value)
