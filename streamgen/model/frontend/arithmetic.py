@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from streamgen.model.frontend.cube import Cube
 from streamgen.model.frontend.draft import Draft, Partial, Scaled
-from streamgen.model.frontend.elements import MIXED, RowOrder
+from streamgen.model.frontend.elements import MIXED, ElementOrder
 from streamgen.model.frontend.rotary import Product
 from streamgen.model.frontend.trace import SPELLINGS, Unsupported, aten, function_of, shape
 from streamgen.model.graph.logical import Operator
@@ -63,7 +63,7 @@ def _apply(draft: Draft, node: Node, op: Operator) -> None:
     compute(draft, node, op, order, Operand(columns))
 
 
-def compute(draft: Draft, node: Node, op: Operator, order: RowOrder, *operands: Operand) -> None:
+def compute(draft: Draft, node: Node, op: Operator, order: ElementOrder, *operands: Operand) -> None:
     """Add an operation, in pieces where an operand is joined from several values."""
     results = []
     for piece in draft.pieces(*(o.features for o in operands if isinstance(o.features, torch.Tensor))):
@@ -222,7 +222,7 @@ def operand_of(
     draft: Draft,
     node: Node,
     value: Any,
-    order: RowOrder,
+    order: ElementOrder,
     change: Change | None = None,
     factor: float = 1.0,
 ) -> Operand:
@@ -251,7 +251,7 @@ def differs(constant: np.ndarray | torch.Tensor) -> str:
     return f"a constant of shape {list(constant.shape)} differs from token to token"
 
 
-def _columns(draft: Draft, contents: torch.Tensor, order: RowOrder) -> torch.Tensor:
+def _columns(draft: Draft, contents: torch.Tensor, order: ElementOrder) -> torch.Tensor:
     elements = draft.elements
     if elements.are_single(contents // elements.stride) and not order.single:
         raise Unsupported(MIXED)

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.kernels.moves.rearrange import LONGEST
-from streamgen.model.frontend.elements import Elements, OtherRows, RowOrder
+from streamgen.model.frontend.elements import ElementOrder, Elements, OtherRows
 from streamgen.model.frontend.in_place import change, is_in_place, is_seen, memory
 from streamgen.model.frontend.moves import RENAMES, renamed
 from streamgen.model.frontend.refusals import Place
@@ -428,7 +428,7 @@ class Draft:
         contents = self.elements.indices(self.columns(name, features), rows[:, None])
         self.keep(node, contents.reshape(shape(node)))
 
-    def late(self, node: Node, later: Later, features: int, order: RowOrder) -> None:
+    def late(self, node: Node, later: Later, features: int, order: ElementOrder) -> None:
         """Set the result of a call: features in the layout `order`, of a value that is computed where it is
         read."""
         name = self.name(f"{node.name}_later")
@@ -437,7 +437,7 @@ class Draft:
         self.later[name] = later
         self.spread(node, [(name, features)], order)
 
-    def spread(self, node: Node, features_of: Sequence[tuple[str, int]], order: RowOrder) -> None:
+    def spread(self, node: Node, features_of: Sequence[tuple[str, int]], order: ElementOrder) -> None:
         """Set the result of a call: values and their features, side by side in the layout `order`."""
         columns = torch.cat([self.columns(name, features) for name, features in features_of])
         contents = torch.empty(order.places.numel(), dtype=torch.int64)

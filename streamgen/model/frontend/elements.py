@@ -10,7 +10,7 @@ sequence of `run` tokens, such as a mean over tokens; that row has the number of
 Operations read contents in one of these forms:
 
     lines     the last dimension holds features of one token      -> rows [N], columns [features]
-    spread    any layout with the same features of every token    -> `RowOrder`, columns [features]
+    spread    any layout with the same features of every token    -> `ElementOrder`, columns [features]
     heads     [.., tokens, features]: runs of tokens, heads       -> `HeadOrder`
     cached    [.., positions, features]: heads of all positions   -> columns [heads, features]
 
@@ -40,7 +40,7 @@ class OtherRows(Unsupported):
 
 
 @dataclass(frozen=True, eq=False)
-class RowOrder:
+class ElementOrder:
     """Where contents hold the features of rows. places: [rows, features], flat. rows: [rows]. single: whether
     they are rows of single values."""
 
@@ -52,9 +52,9 @@ class RowOrder:
         """The elements of a flat tensor or array, [rows, features]."""
         return flat.reshape(-1)[self.places if isinstance(flat, torch.Tensor) else self.places.numpy()]
 
-    def moved(self, places: torch.Tensor) -> "RowOrder":
+    def moved(self, places: torch.Tensor) -> "ElementOrder":
         """The same rows in other places."""
-        return RowOrder(places, self.rows, self.single)
+        return ElementOrder(places, self.rows, self.single)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ class Elements:
             raise self.refusal(contents, NEEDED)
         return rows[:, 0], columns[0]
 
-    def spread(self, contents: torch.Tensor) -> tuple[RowOrder, torch.Tensor]:
+    def spread(self, contents: torch.Tensor) -> tuple[ElementOrder, torch.Tensor]:
         """The places of each feature of each row in the flat contents; Unsupported if tokens have different
         features."""
         flat = contents.reshape(-1)
@@ -199,12 +199,12 @@ class Elements:
         if len(flat) % len(tokens):
             raise self.refusal(contents, NEEDED)
         places = rows.argsort(stable=True).reshape(len(tokens), -1)
-        order = RowOrder(places, tokens, self.are_single(columns))
+        order = ElementOrder(places, tokens, self.are_single(columns))
         if not self.matches(contents, order):
             raise self.refusal(contents, NEEDED)
         return order, columns[places[0]]
 
-    def matches(self, contents: torch.Tensor, order: RowOrder) -> bool:
+    def matches(self, contents: torch.Tensor, order: ElementOrder) -> bool:
         """Whether contents in this order have the same features in every row."""
         indices = order.taken(contents)
         rows, columns = indices % self.stride, indices // self.stride

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft, Partial
-from streamgen.model.frontend.elements import RowOrder
+from streamgen.model.frontend.elements import ElementOrder
 from streamgen.model.frontend.moves import renamed
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Binary, Constant, Norm
@@ -120,7 +120,7 @@ def _parameter(draft: Draft, node: Node, parameter: Any) -> np.ndarray | None:
     return draft.constants.array(node, parameter).reshape(-1)
 
 
-def _heads(order: RowOrder, features: int) -> int:
+def _heads(order: ElementOrder, features: int) -> int:
     """The number of separately normalised pieces of a row: lines of a tensor in the layout `order`."""
     places = order.places
     whole = places.shape[1] % features == 0

@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from streamgen.gateware.functions import FUNCTIONS
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.elements import RowOrder
+from streamgen.model.frontend.elements import ElementOrder
 from streamgen.model.frontend.trace import Unsupported
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations import Binary, Reduce, Scalar, Unary
@@ -129,10 +129,10 @@ class OnContents:
             source = self.draft.sequences.only(self.node, source, places, NEUTRAL[function])
             if function == "mean":
                 total = self.draft.sequences.reduced(self.node, "sum", source)
-                summed = self._placed(total, RowOrder(order, elements.starts, single=True))
+                summed = self._placed(total, ElementOrder(order, elements.starts, single=True))
                 return self.scaled(summed, 1 / len(places))
         reduced = self.draft.sequences.reduced(self.node, function, source)
-        return self._placed(reduced, RowOrder(order, elements.starts, single=True))
+        return self._placed(reduced, ElementOrder(order, elements.starts, single=True))
 
     def extreme_or_sum(self, function: str, lines: torch.Tensor) -> torch.Tensor:
         return self.least(lines) if function == "min" else self.reduced(function, lines)
@@ -175,7 +175,7 @@ class OnContents:
             step *= 2
         return lines
 
-    def _placed(self, name: str, order: RowOrder) -> torch.Tensor:
+    def _placed(self, name: str, order: ElementOrder) -> torch.Tensor:
         """Flat contents of a value, whose features have the places of `order`."""
         contents = torch.empty(order.places.numel(), dtype=torch.int64)
         columns = self.draft.columns(name, order.places.shape[1])

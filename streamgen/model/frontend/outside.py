@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from streamgen.base.errors import GraphError
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.elements import RowOrder
+from streamgen.model.frontend.elements import ElementOrder
 from streamgen.model.frontend.trace import Unsupported, shape
 from streamgen.model.graph.logical import Operator, Shape
 from streamgen.model.operations.registry import GROUP, find, is_offered
@@ -113,7 +113,7 @@ def _features(node: Node, op: Operator, given: list[int], first: Node) -> int:
     return result.features
 
 
-def _in_order(draft: Draft, node: Node, x: Node, order: RowOrder) -> torch.Tensor:
+def _in_order(draft: Draft, node: Node, x: Node, order: ElementOrder) -> torch.Tensor:
     """Columns of a further input, whose elements must have the layout of the first."""
 
     def read(contents: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from streamgen.model.frontend import activations, arithmetic, index_moves, self_
 from streamgen.model.frontend.arithmetic import Operand, broadcast, compute, differs, operand_of
 from streamgen.model.frontend.cube import CUBIC
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.elements import RowOrder
+from streamgen.model.frontend.elements import ElementOrder
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
 from streamgen.model.operations import Expression
 
@@ -78,7 +78,7 @@ def _allowed(number: float) -> float:
     return number
 
 
-def _operand(draft: Draft, node: Node, source: Node, order: RowOrder) -> Operand:
+def _operand(draft: Draft, node: Node, source: Node, order: ElementOrder) -> Operand:
     tensor = None if draft.knows(source) else draft.constants.tensors[source]
     if tensor is None or tensor.is_floating_point():
         return operand_of(draft, node, source, order)

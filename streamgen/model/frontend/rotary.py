@@ -20,7 +20,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.draft import Draft, Later, Partial
-from streamgen.model.frontend.elements import RowOrder
+from streamgen.model.frontend.elements import ElementOrder
 from streamgen.model.frontend.trace import Mismatch, Unsupported, aten, shape
 from streamgen.model.operations import Rotary
 
@@ -111,7 +111,7 @@ class Turn(Later):
         self,
         draft: Draft,
         node: Node,
-        order: RowOrder,
+        order: ElementOrder,
         terms: Sequence[tuple[torch.Tensor, Product]],
         sign: int,
     ) -> None:
