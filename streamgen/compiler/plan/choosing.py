@@ -409,7 +409,7 @@ class _Engines:
         if context:
             own = f"the model was read for {self._own:,}"
             by: By = "search" if asked.context is None else "user"
-            factors.append(PlannedFactor("context", context, by, why or own))
+            factors.append(PlannedFactor("context", context, by, f"{own}; {why}" if why else own))
         return DesignPlan(
             goal=self._goal.name,
             factors=tuple(factors),

@@ -55,7 +55,8 @@ HELPED = (
 
 def may_help(refusal: UnsupportedOperationError) -> bool:
     """Whether calls that were refused for these reasons may be read in a frame."""
-    return all(any(part in line for part in HELPED) for line in refusal.operations)
+    lines = refusal.operations
+    return bool(lines) and all(any(part in line for part in HELPED) for line in lines)
 
 
 def has_layouts(module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> bool:

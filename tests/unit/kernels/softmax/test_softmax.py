@@ -55,7 +55,7 @@ def random_bounds(rng: np.random.Generator, max_length: int) -> dict[str, Any]:
     length = int(rng.integers(1, max_length + 1))
     bounds: dict[str, Any] = {"rows": int(rng.integers(1, 7)), "length": length}
     if rng.random() < 0.5:
-        bounds["start"] = int(rng.integers(0, length + 1))
+        bounds["start"] = int(rng.integers(0, min(length + 3, max_length + 1)))  # perhaps behind it
     if rng.random() < 0.7:
         bounds |= {"causal": True, "position": int(rng.integers(0, max_length - 6))}
     if rng.random() < 0.5:
@@ -376,8 +376,8 @@ def test_bad_bounds() -> None:
         ({"rows": 65536}, "rows is 65536; it must be 1 to 65535"),
         ({"length": 0}, "length is 0; it must be 1 to 40"),
         ({"length": 41}, "length is 41; it must be 1 to 40"),
-        ({"start": 21}, "start is 21; it must be 0 to 20"),
-        ({"start": -1}, "start is -1; it must be 0 to 20"),
+        ({"start": 41}, "start is 41; it must be 0 to 40"),
+        ({"start": -1}, "start is -1; it must be 0 to 40"),
         ({"window": 41}, "window is 41; it must be 0 to 40"),
         ({"rows_per_position": 0}, "rows_per_position is 0; it must be 1 to 255"),
         ({"rows_per_head": 5}, "rows_per_head is 5; it must be 1 to 4"),

@@ -123,9 +123,9 @@ class Vision(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, 16, 8, 8)
+        self.patches = nn.Conv2d(3, 16, 8, 4)
         self.token = nn.Parameter(torch.randn(1, 1, 16))
-        self.positions = nn.Parameter(torch.randn(1, 17, 16))
+        self.positions = nn.Parameter(torch.randn(1, 50, 16))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         patches = self.patches(x).flatten(2).transpose(1, 2)
@@ -144,10 +144,11 @@ def test_operations_behind_the_first_that_is_refused() -> None:
 
     forward = line("patches = self.patches(x)")
     assert list(caught.value.operations) == [
-        f"patches (Conv2d), {forward}: aten.conv2d.default",
+        f"patches (Conv2d), {forward}: aten.conv2d.default: the windows of its convolution are 8 x 8 and its "
+        "stride is 4 x 4; convolutions whose stride is their window can be compiled",
         f"the module (Vision), {line('torch.cat([self')}: aten.cat.default: it joins a constant to a value "
         "that is computed at run time",
-        f"the module (Vision), {line('tokens + self')}: aten.add.Tensor: a constant of shape [1, 17, 16] "
+        f"the module (Vision), {line('tokens + self')}: aten.add.Tensor: a constant of shape [1, 50, 16] "
         "differs from token to token",
         f"the module (Vision), {line('torch.lgamma(')}: aten.lgamma.default",
     ]

@@ -238,11 +238,6 @@ def test_an_example_that_hides_tokens() -> None:
             lambda m, x: m.linear(x).mean(0),
             "it reduces over some tokens, or over tokens of several sequences",
         ),
-        (
-            lambda m, x: m.linear(x)[:, :2].mean(1),
-            "it reduces over some tokens, or over tokens of several se",
-        ),
-        (lambda m, x: m.linear(x)[:, 1], "an output must have a row for each token"),
         (lambda m, x: m.linear(x).mean(1).squeeze(), "squeeze must name the dimension"),
     ],
 )

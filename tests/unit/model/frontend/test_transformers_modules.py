@@ -192,11 +192,22 @@ def test_logits_of_a_causal_model_make_a_language_model() -> None:
         (
             lambda: transformers.ViTModel(
                 transformers.ViTConfig(
-                    hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+                    hidden_size=32,
+                    num_hidden_layers=1,
+                    num_attention_heads=2,
+                    intermediate_size=32,
+                    image_size=[16, 32],
                 )
             ),
             TypeError,
-            "example_inputs are missing: ViTModel takes pixel_values; one tensor for each input",
+            "example_inputs are missing: ViTModel takes pixel_values; a tensor for each input",
+        ),
+        (
+            lambda: transformers.T5Model(
+                transformers.T5Config(d_model=32, d_kv=16, num_layers=1, num_heads=2, d_ff=32, vocab_size=40)
+            ),
+            TypeError,
+            "T5Model has an encoder beside a decoder; a dict with the inputs of both is needed",
         ),
     ],
 )
