@@ -6,7 +6,7 @@ not fit although it was promised to is a defect of the promise: the record of th
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from streamgen.compiler.plan.policy import hardware, limited, quantised
 from streamgen.compiler.plan.promise import Blueprint, Needs
 from streamgen.compiler.plan.record import By, DesignPlan, PlannedFactor
 from streamgen.compiler.plan.resident import fit, over_one_slr, unfit
+from streamgen.compiler.plan.rules import completed
 from streamgen.compiler.plan.sketch import Sketch
 from streamgen.compiler.schedule import HardwarePlan
 from streamgen.model.golden_text import is_language_model
@@ -89,8 +90,8 @@ def planned(
             refused.append(_line(error))
             first = first or error
             continue
-        plan = replace(design.plan, refused=(*design.plan.refused, *refused), config=asdict(design.config))
-        return replace(design, plan=plan), result
+        plan = replace(design.plan, refused=(*design.plan.refused, *refused))
+        return replace(design, plan=completed(plan, design.graph, asked, design.config)), result
     nothing = BudgetError(f"no design of {graph.name!r} fits {config.card.name!r}")
     first = first or nothing
 

@@ -45,8 +45,9 @@ def test_nothing_given(tmp_path: Path) -> None:
     assert design.plan.goal == "conversation" and design.plan.ranked > 1000
     chosen = {factor.name: factor for factor in design.plan.factors}
     assert chosen["channels"].value == 32 and chosen["context"].value == 8192
+    assert all(factor.why for factor in design.plan.factors)
     for name in SEARCHED:
-        assert chosen[name].by == "search" and chosen[name].why
+        assert chosen[name].by == "search"
         assert chosen[name].value == getattr(design.config, name)
     assert design.graph.context == design.config.context == 8192
     assert design.plan.config == asdict(design.config)
@@ -181,6 +182,23 @@ def test_small_models_follow_rules(tmp_path: Path) -> None:
     assert design.plan.goal == "small" and design.plan.ranked == 0
     assert (design.config.channels, design.config.max_tokens, design.config.context) == (8, 16, 2048)
     assert {factor.by for factor in design.plan.factors} == {"rule"}
+    assert all(factor.why for factor in design.plan.factors)
+    listed = {factor.name: factor.value for factor in design.plan.factors}
+    assert listed["weights"] == "w4" and listed["head"] == "w8" and listed["fill"] == 0.75
+
+
+def test_factors_of_rules_that_a_user_gives(tmp_path: Path) -> None:
+    given = {"head": "w4", "fill": 0.5, "converter_bits": 1 << 22}
+    design = plan_of(
+        tmp_path,
+        replace(PLAIN, **given),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=1,
+        vocab_size=256,
+    )
+    by_user = {factor.name: factor.value for factor in design.plan.factors if factor.by == "user"}
+    assert by_user == given
 
 
 @pytest.mark.slow
