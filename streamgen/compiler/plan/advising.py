@@ -1,8 +1,9 @@
 """What would help if a design does not fit: changes of the configuration, each tried before it is named.
 
-If memory is short, formats of fewer bits, more channels, shorter contexts and other boards are tried, up to
-the point where all contents of memory have a place. Otherwise each factor that the user fixed is left to the
-plan, which says its own choice. A design without advice keeps the facts of its error ("What frees room").
+If memory is short, formats of fewer bits, more channels, shorter contexts and other boards are tried: all
+contents of memory must have a place, and there must be a plan. Otherwise each factor that the user fixed is
+left to the plan, which says its own choice. A design without advice keeps the facts of its error ("What frees
+room").
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ def advised(error: BudgetError, plain: LogicalGraph, asked: CompileConfig, plans
     plain: the graph before quantisation. asked: the configuration of the user.
     """
     if error.needed_bytes > error.available_bytes:
-        tried, helpful = _in_memory(plain, asked)
+        tried, helpful = _in_memory(plain, asked, plans)
         hbm = asked.card.hbm
         cards = -(-error.needed_bytes // (hbm.channels * hbm.channel_bytes))
         none = f"Tried in vain: {'; '.join(tried)}\n" if tried else ""
@@ -56,9 +57,9 @@ def advised(error: BudgetError, plain: LogicalGraph, asked: CompileConfig, plans
     )
 
 
-def _in_memory(plain: LogicalGraph, asked: CompileConfig) -> tuple[list[str], list[str]]:
-    """All changes that were tried, and those with which all contents of memory have a place; of contexts, the
-    longest one. Formats that the weights have already are not tried."""
+def _in_memory(plain: LogicalGraph, asked: CompileConfig, plans: Plans) -> tuple[list[str], list[str]]:
+    """All changes that were tried, and those with which the design fits; of contexts, the longest one.
+    Formats that the weights have already are not tried."""
     tried, helpful = [], []
     config, graph = limited(plain, asked)
     known = {_formats(quantised(graph, config))}
@@ -77,6 +78,7 @@ def _in_memory(plain: LogicalGraph, asked: CompileConfig) -> tuple[list[str], li
         try:
             for part in parts_of(graph, config):
                 _ = part.derivation.largest
+            plans(replace(asked, **changes))
         except (BudgetError, GraphError):
             continue
         helpful.append(text)
