@@ -33,6 +33,10 @@ def completed(
         replace(factor, why=factor.why or REASONS.get(factor.name, "")) if factor.by == "rule" else factor
         for factor in plan.factors
     ]
+    for n, factor in enumerate(given):
+        if factor.name == "context" and asked.context is not None and factor.value < asked.context:
+            why = f"{asked.context:,} are asked for; the model has {factor.value:,} positions"
+            given[n] = replace(factor, why=why)
     known = {factor.name for factor in given}
     budget = budget_of(config, graph)
     values: dict[str, Any] = {

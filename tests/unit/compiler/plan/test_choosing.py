@@ -201,6 +201,19 @@ def test_factors_of_rules_that_a_user_gives(tmp_path: Path) -> None:
     assert by_user == given
 
 
+def test_a_context_beyond_that_of_the_model(tmp_path: Path) -> None:
+    design = plan_of(
+        tmp_path,
+        replace(PLAIN, context=1 << 20),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=1,
+        vocab_size=256,
+    )
+    (context,) = (factor for factor in design.plan.factors if factor.name == "context")
+    assert context.why == f"1,048,576 are asked for; the model has {context.value:,} positions"
+
+
 @pytest.mark.slow
 def test_a_large_network_takes_more_of_the_board() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(1024, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512))
