@@ -120,8 +120,18 @@ class Interface:
         arrays = self.named_arguments(given)
         lead = next(array.shape[:-1] for array in self._rows(given).values())
         tokens = next((d for d in reversed(range(len(lead))) if self.only.get(d) != 1), len(lead) - 1)
-        masks = {name: (arrays[name], pads) for name, pads in self.masks.items()}
+        masks = {name: (self._mask(name, arrays[name], lead), pads) for name, pads in self.masks.items()}
         return lead[tokens], shown_tokens(masks, lead, tokens)
+
+    def _mask(self, name: str, mask: Any, lead: Sequence[int]) -> Any:
+        """A mask with the leading dimensions of the inputs; ValueError for a mask of a frame that hides
+        tokens or has another shape than the example."""
+        if name not in self.frames:
+            return mask
+        self.frames[name].framed(name, mask)  # which checks the shape
+        if not np.all(mask == 1):
+            raise ValueError(f"input {name!r} hides tokens; the module was compiled for its example's alone")
+        return np.ones(lead, np.int64)
 
     def without_padding(self, given: Sequence[Any]) -> list[tuple[Any, ...]] | None:
         """The arguments of each sequence by itself, without padding; None if masks hide nothing. Raises the

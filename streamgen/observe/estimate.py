@@ -197,8 +197,8 @@ class Estimate:
             yield f"{where}, {predicted.group}: {predicted.cycles:,} cycles"
             yield self._phase_table(predicted)
         yield (
-            "memory, products: cycles that the channels and the multipliers need. Memory may need more than a "
-            "phase lasts: the rest is read ahead, in earlier phases"
+            "memory, products: cycles that the channels and the multipliers need. Memory may need more than "
+            "a phase lasts: the rest is read ahead, in earlier phases"
         )
         for group in self.groups:
             yield f"{group.name}: {group.multipliers:,} multipliers"

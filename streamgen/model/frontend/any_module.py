@@ -61,7 +61,7 @@ def import_any(
         if generates(module):
             return import_decoder(module, context=traced_context(module, context)), None
         own = own_example(module) if example_inputs is None else Example.of(example_inputs)
-        return import_of_transformers(module, own, longest, context)
+        return import_of_transformers(module, own, longest, context, given=example_inputs is not None)
     if example_inputs is None:
         needed = (
             "example_inputs are missing (--example-shape on the command line): one tensor for each input of "
@@ -89,12 +89,14 @@ def import_any(
 
 
 def import_of_transformers(
-    module: torch.nn.Module, example: Example, longest: int, context: int | None
+    module: torch.nn.Module, example: Example, longest: int, context: int | None, *, given: bool = True
 ) -> tuple[LogicalGraph, Interface | None]:
     """`import_any` of a model of transformers that has no method to generate. It is a language model all the
-    same if it is causal and makes a logit for each id."""
+    same if it is causal and makes a logit for each id. given: whether a user gave the example; otherwise its
+    number of ids means nothing."""
     with without_cache(module):
-        imported = import_structured(module, example.arguments, example.keywords, longest)
+        framed = given or bool(example.keywords)  # an image has one size
+        imported = import_structured(module, example.arguments, example.keywords, longest, framed=framed)
         if not _is_language_model(imported.graph):
             return imported.graph, interface_of(imported)
         ids = next(leaf for leaf in (*example.arguments, *example.keywords.values()) if is_ids(leaf))

@@ -56,6 +56,7 @@ def import_structured(
     keywords: Mapping[str, Any] | None = None,
     longest: int = 1,
     within: bool = True,
+    framed: bool = True,
 ) -> Imported:
     """`import_module` with the nests of arguments and results. longest: the number of tokens of the longest
     sequence that will be given, if longer than the example.
@@ -63,7 +64,8 @@ def import_structured(
     If rows do not stay whole when all dimensions but the last are tokens, more of the last dimensions are
     joined to features, as few as possible. If that does not do either, each input becomes one row, and the
     graph holds for these shapes alone. If no reading does, lines of features within a row may be multiplied
-    (`within`): Linears of columns, products of columns, attention among columns.
+    (`within`): Linears of columns, products of columns, attention among columns. framed: whether the graph
+    may hold for the number of tokens of the example alone, if no other does.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is {type(module).__name__}; a torch.nn.Module is needed")
@@ -87,12 +89,12 @@ def import_structured(
         raise ValueError("no example inputs are given")
     torn: list[bool] = []
     try:
-        return _with_masks(module, leaves, spec, longest, masks, torn=torn)
+        return _with_masks(module, leaves, spec, longest, masks, framed, torn=torn)
     except UnsupportedOperationError as error:
         if not (within and any(torn)) or isinstance(error, DependsOnTokensError):
             raise
         try:
-            return _with_masks(module, leaves, spec, longest, masks, within=True)
+            return _with_masks(module, leaves, spec, longest, masks, framed, within=True)
         except UnsupportedOperationError as other:
             raise (other if len(other.operations) < len(error.operations) else error) from None
 
@@ -103,16 +105,17 @@ def _with_masks(
     spec: pytree.TreeSpec,
     longest: int,
     masks: Mapping[int, str],
+    framed: bool,
     **options: Any,
 ) -> Imported:
     """The import with these masks, or else with inputs as masks that may be some. options: of `Counts`."""
     try:
-        return _first_reading(module, leaves, spec, longest, masks, options)
+        return _first_reading(module, leaves, spec, longest, masks, framed, options)
     except UnsupportedOperationError:
         if masks or not (others := possible_masks(module, leaves, spec)):
             raise
         try:
-            return _first_reading(module, leaves, spec, longest, others, options)
+            return _first_reading(module, leaves, spec, longest, others, framed, options)
         except UnsupportedOperationError:
             pass
         raise
@@ -124,6 +127,7 @@ def _first_reading(
     spec: pytree.TreeSpec,
     longest: int,
     masks: Mapping[int, str],
+    framed: bool,
     options: Mapping[str, Any],
 ) -> Imported:
     """The import with the first of the `readings` of the inputs that is possible, and if there is one, that
@@ -156,9 +160,10 @@ def _first_reading(
         others.append(imported)
     if others:
         return others[0]
-    if not masks and (all(map(may_help, refused)) or has_layouts(module, leaves, spec)):
+    least = min(refused, key=_badness, default=None)
+    if framed and (least is None or may_help(least) or has_layouts(module, leaves, spec)):
         try:
-            if (found := _in_frames(module, leaves, spec, longest, options)) is not None:
+            if (found := _in_frames(module, leaves, spec, longest, masks, options)) is not None:
                 return found
         except ChangesError:
             raise
@@ -167,7 +172,7 @@ def _first_reading(
     if depends is not None:
         raise depends
     if refused:
-        least = min(refused, key=lambda e: (sum(NEEDED in line for line in e.operations), len(e.operations)))
+        least = min(refused, key=_badness)
         if not any(is_ids(leaf) and leaf.ndim > 1 and leaf.shape[-1] > MOST_COLUMNS for leaf in leaves):
             raise least
         raise UnsupportedOperationError(
@@ -179,18 +184,24 @@ def _first_reading(
     raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
 
 
+def _badness(refusal: UnsupportedOperationError) -> tuple[int, int]:
+    """The number of torn rows, then that of problems."""
+    return sum(NEEDED in line for line in refusal.operations), len(refusal.operations)
+
+
 def _in_frames(
     module: torch.nn.Module,
     leaves: Sequence[Any],
     spec: pytree.TreeSpec,
     longest: int,
+    masks: Mapping[int, str],
     options: Mapping[str, Any],
 ) -> Imported | None:
     """The import with inputs in frames that are as long as the module needs them; None if the inputs cannot
     be in frames, or a result cannot be given. options: of `Counts`."""
     frames = frames_of(module, leaves, spec)
     while frames is not None:
-        reading = Reading.of_frames(leaves, spec, frames)
+        reading = Reading.of_frames(leaves, spec, frames, masks)
         wrapped = Joined(module, reading)
         try:
             imported = Counts(wrapped, reading.leaves, reading.spec, longest, **options).imported()

@@ -67,8 +67,8 @@ def has_layouts(module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.Tre
 def frames_of(
     module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec
 ) -> dict[int, Frame] | None:
-    """Frames of example inputs by number; None if they do not differ in one dimension alone, that of the
-    tokens. The frame has as many tokens as the longest input."""
+    """Frames of example inputs and masks, by number; None if they do not differ in one dimension alone, that
+    of the tokens. The frame has as many tokens as the longest input."""
     layouts = _layouts(module, leaves, spec)
     leads: dict[int, tuple[int, ...]] = {}
     for position, leaf in enumerate(leaves):

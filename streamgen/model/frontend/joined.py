@@ -63,11 +63,20 @@ class Reading:
     frames: Mapping[int, Frame] = field(default_factory=dict)
 
     @classmethod
-    def of_frames(cls, leaves: Sequence[Any], own: pytree.TreeSpec, frames: Mapping[int, Frame]) -> "Reading":
-        """Each tensor in its frame."""
+    def of_frames(
+        cls,
+        leaves: Sequence[Any],
+        own: pytree.TreeSpec,
+        frames: Mapping[int, Frame],
+        names: Mapping[int, str],
+    ) -> "Reading":
+        """Each tensor in its frame. names: of the leaves that are masks."""
         rows = [framed(frames[p], leaf) if p in frames else leaf for p, leaf in enumerate(leaves)]
-        tokens = [leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) else None for leaf in rows]
-        return replace(cls.of(rows, own, tokens), frames=frames)
+        tokens = [
+            leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) and p not in names else None
+            for p, leaf in enumerate(rows)
+        ]
+        return replace(cls.of(rows, own, tokens, masks_named(leaves, names)), frames=frames)
 
     @classmethod
     def of(
@@ -114,7 +123,9 @@ class Reading:
         for position, mask in self.masks.items():
             own[position] = torch.ones(first.shape[: mask.rank], dtype=mask.dtype)
         for position, frame in self.frames.items():
-            own[position] = unframed(frame, own[position])
+            rows = own[position]
+            ones = position in self.masks
+            own[position] = rows.narrow(frame.dimension, 0, frame.tokens) if ones else unframed(frame, rows)
         return own
 
 
@@ -152,6 +163,11 @@ class Joined(torch.nn.Module):
         return pytree.tree_unflatten(rows, spec)
 
 
+def masks_named(leaves: Sequence[Any], names: Mapping[int, str]) -> dict[int, Mask]:
+    """The masks among leaves, by number. names: their names."""
+    return {p: Mask(name, leaves[p].dtype, leaves[p].ndim) for p, name in names.items()}
+
+
 def readings(
     leaves: Sequence[Any], spec: pytree.TreeSpec, names: Mapping[int, str] = MappingProxyType({})
 ) -> Iterator[Reading]:
@@ -162,7 +178,7 @@ def readings(
     there are ids or very many elements. names: of the leaves that are masks; all of their dimensions are
     tokens.
     """
-    masks = {p: Mask(name, leaves[p].dtype, leaves[p].ndim) for p, name in names.items()}
+    masks = masks_named(leaves, names)
     ranks = [
         leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) and p not in masks else None
         for p, leaf in enumerate(leaves)

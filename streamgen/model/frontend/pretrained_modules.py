@@ -41,7 +41,8 @@ def import_pretrained(
     model.eval()
     try:
         example = own_example(model) if example_inputs is None else Example.of(example_inputs)
-        return import_of_transformers(model, example, longest, context)
+        given = example_inputs is not None
+        return import_of_transformers(model, example, longest, context, given=given)
     except (TypeError, ValueError) as error:
         if isinstance(error, StreamgenError):
             raise

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -84,6 +85,39 @@ def test_a_batch_is_a_loop() -> None:
     images = torch.cat([example, example.flip(2)])
     with torch.no_grad():
         _require_near([_computed(graph, interface, (images.numpy(),))], [module(images)])
+
+
+def test_masks_of_ones() -> None:
+    """An encoder beside a decoder takes the mask of a tokenizer, as long as it hides nothing."""
+    model, example = of_transformers("BART", SHAPES)
+    example["attention_mask"] = torch.ones(1, 6, dtype=torch.int64)
+    graph, interface = import_any(model, example)
+    assert interface is not None and interface.masks == {"attention_mask": False}
+    given = {name: x.numpy() for name, x in example.items()}
+    with torch.no_grad():
+        wanted = model(**example).last_hidden_state
+    _require_near([_computed(graph, interface, (given,))["last_hidden_state"]], [wanted])
+    given["attention_mask"] = np.array([[1, 1, 1, 1, 1, 0]])
+    with pytest.raises(
+        ValueError, match=r"^input 'attention_mask' hides tokens; the module was compiled for"
+    ):
+        interface.taken((given,))
+
+
+def test_relative_places_of_a_text() -> None:
+    """With an example they hold for its number of tokens; without one, nobody has said that number."""
+    torch.manual_seed(2)
+    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 48, "vocab_size": 50, "max_position_embeddings": 40}
+    model = transformers.MPNetModel(transformers.MPNetConfig(**sizes)).eval()
+    ids = torch.randint(3, 50, (1, 6))
+    graph, interface = import_any(model, ids)
+    assert interface is not None and interface.only == {1: 6}
+    with torch.no_grad():
+        wanted = model(ids).last_hidden_state
+    _require_near([_computed(graph, interface, (ids.numpy(),))["last_hidden_state"]], [wanted])
+    with pytest.raises(UnsupportedOperationError, match="biases of scores"):
+        import_any(model)
 
 
 def test_places_of_keys() -> None:
