@@ -298,5 +298,8 @@ def test_passes_see_no_configuration() -> None:
     }
     assert readers == {
         "compiler/budget.py",
-        *(f"compiler/plan/{name}.py" for name in ("advising", "choosing", "grouping", "policy", "record")),
+        *(
+            f"compiler/plan/{name}.py"
+            for name in ("advising", "choosing", "grouping", "policy", "record", "rules")
+        ),
     }
