@@ -130,7 +130,10 @@ class Interface:
             return mask
         self.frames[name].framed(name, mask)  # which checks the shape
         if not np.all(mask == 1):
-            raise ValueError(f"input {name!r} hides tokens; the module was compiled for its example's alone")
+            raise ValueError(
+                f"input {name!r} hides tokens; the module was compiled for one number of tokens, none of "
+                "them padding. Compile it with an example of the tokens that are shown"
+            )
         return np.ones(lead, np.int64)
 
     def without_padding(self, given: Sequence[Any]) -> list[tuple[Any, ...]] | None:
@@ -238,9 +241,9 @@ class Interface:
         free = next(d for d in range(len(self.only) + 1) if d not in self.only)
         lead = [self.only.get(d, count if d == free else 1) for d in range(max(free, *self.only, 0) + 1)]
         lead = [1] * ((self.ranks or 0) - len(lead)) + lead
-        if name in self.frames:
-            return self.frames[name].own(rows.reshape(*lead, *self.trailing.get(name, rows.shape[-1:])))
-        return rows.reshape(*lead, *(() if name in self.masks else self.trailing.get(name, rows.shape[-1:])))
+        features = () if name in self.masks else self.trailing.get(name, rows.shape[-1:])
+        array = rows.reshape(*lead, *features)
+        return self.frames[name].own(array) if name in self.frames else array
 
     def _rows(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, each with one dimension of features."""

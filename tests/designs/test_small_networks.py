@@ -1,6 +1,7 @@
 """Small networks on their Verilog: bits of golden, near torch, in the module's own shapes and nests."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,17 @@ def test_first_networks(name: str, tmp_path: Path) -> None:
     again.close()
 
 
+def _require_right(
+    loaded: Any, accelerator: Any, given: Any, wanted: list[torch.Tensor], near: float
+) -> None:
+    """Results of a loaded design are those of the golden model, bit for bit, and near torch's."""
+    computed, exact = (pytree.tree_leaves(run(*given)) for run in (loaded.run, accelerator.golden))
+    for ours, bits, theirs in zip(computed, exact, wanted, strict=True):
+        assert ours.tobytes() == bits.tobytes()
+        assert ours.shape == tuple(theirs.shape)
+        assert np.abs(ours - theirs.numpy()).max() <= near * max(1, theirs.abs().max())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["categories", "one_table", "typed_encoder", "behind"])
@@ -52,11 +64,7 @@ def test_networks_of_ids(name: str, tmp_path: Path) -> None:
         given = arguments(tokens)
         with torch.no_grad():
             wanted = pytree.tree_leaves(module(*given))
-        computed, exact = (pytree.tree_leaves(run(*given)) for run in (again.run, accelerator.golden))
-        for ours, bits, theirs in zip(computed, exact, wanted, strict=True):
-            assert ours.tobytes() == bits.tobytes()
-            assert ours.shape == tuple(theirs.shape)
-            assert np.abs(ours - theirs.numpy()).max() < 0.03 * max(1, theirs.abs().max())
+        _require_right(again, accelerator, given, wanted, 0.03)
     given = accelerator.random_inputs(4, seed=1)
     named = [accelerator.arguments.named_results(run(*given)) for run in (again.run, accelerator.golden)]
     assert accelerator.arguments.named(given).keys() == {*accelerator.arguments.names}
@@ -79,9 +87,5 @@ def test_own_networks(name: str, tmp_path: Path) -> None:
         given = own_models.example(name, rows)
         with torch.no_grad():
             wanted = pytree.tree_leaves(module(*given))
-        computed, exact = (pytree.tree_leaves(run(*given)) for run in (again.run, accelerator.golden))
-        for ours, bits, theirs in zip(computed, exact, wanted, strict=True):
-            assert ours.tobytes() == bits.tobytes()
-            assert ours.shape == tuple(theirs.shape)
-            assert np.abs(ours - theirs.numpy()).max() <= 0.05 * max(1, theirs.abs().max())
+        _require_right(again, accelerator, given, wanted, 0.05)
     again.close()

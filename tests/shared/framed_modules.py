@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 
-__all__ = ["MODULES", "SHAPES", "WHOLE", "framed_module", "of_transformers"]
+__all__ = ["HEADS", "MODULES", "SHAPES", "WHOLE", "WIDTH", "framed_module", "of_transformers"]
 
 WIDTH, HEADS = 32, 2
 
@@ -201,15 +201,15 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 """By family: the class of the model, the class of its configuration, and its fields."""
 WHOLE: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "ViT": ("ViTForImageClassification", "ViTConfig", {}),
-    "DeiT": ("DeiTForImageClassificationWithTeacher", "DeiTConfig", {}),
+    "ViT": ("ViTForImageClassification", "ViTConfig", {"num_labels": 1000}),
+    "DeiT": ("DeiTForImageClassificationWithTeacher", "DeiTConfig", {"num_labels": 1000}),
     "CLIP vision": ("CLIPVisionModelWithProjection", "CLIPVisionConfig", {}),
     "SigLIP vision": ("SiglipVisionModel", "SiglipVisionConfig", {}),
     "BART": ("BartModel", "BartConfig", {"encoder_layers": 6, "decoder_layers": 6, "d_model": 768}),
     "T5": ("T5Model", "T5Config", {}),
 }
 """Published sizes: the defaults of each configuration, which are ViT-B/16, DeiT-B/16, CLIP ViT-B/32, SigLIP
-B/16, the width and layers of BART-base, and T5-small."""
+B/16, the width and layers of BART-base, and T5-small; with the classes of ImageNet."""
 
 
 def of_transformers(

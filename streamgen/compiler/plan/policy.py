@@ -63,7 +63,7 @@ def limited(graph: LogicalGraph, config: CompileConfig) -> tuple[CompileConfig, 
         if graph.tokens and graph.tokens > (config.max_tokens or graph.tokens):
             raise ValueError(
                 f"CompileConfig.max_tokens is {config.max_tokens}; the sequences of the module have "
-                f"{graph.tokens} tokens, and a pass computes whole sequences"
+                f"{graph.tokens} tokens, and a pass computes whole sequences. Leave max_tokens out"
             )
         return replace(config, max_tokens=graph.tokens or config.size("max_tokens")), graph
     context = min(config.size("context"), graph.context)

@@ -11,10 +11,10 @@ from streamgen.model.golden_text import is_language_model
 from streamgen.model.graph.logical import LogicalGraph
 
 REASONS: Mapping[str, str] = {
-    "policy": "a matmul of its own where a token needs it at once, else turns on one engine",
+    "policy": "matmuls take turns on one engine, unless a model has nothing but matmuls and pointwise values",
     "max_tokens": "more tokens in a pass need larger converters, and a prompt fills the last pass less",
-    "multipliers": "all products of the columns and rows that are chosen",
-    "weights": "float weights become w4; w8 loses less and reads twice the bytes",
+    "multipliers": "those of all rows of all columns",
+    "weights": "those of the checkpoint; float weights become w4, and w8 reads twice the bytes",
     "head": "w4 reads half the bytes, but changes which word is greatest",
     "group": "larger groups read fewer scales and lose more",
     "fill": "fuller SLRs may miss the clock",
@@ -34,15 +34,17 @@ def completed(
         for factor in plan.factors
     ]
     for n, factor in enumerate(given):
-        if factor.name == "context" and asked.context is not None and factor.value < asked.context:
-            why = f"{asked.context:,} are asked for; the model has {factor.value:,} positions"
-            given[n] = replace(factor, why=why)
+        wish = getattr(asked, factor.name) if factor.name in ("context", "max_tokens") else None
+        if wish is not None and factor.value < wish:
+            given[n] = replace(factor, why=f"{wish:,} are asked for; the model has {factor.value:,}")
     known = {factor.name for factor in given}
     budget = budget_of(config, graph)
+    formats = [matmul.integers.format for _, matmul in graph.matmuls()]
+    head = [formats.pop()] if is_language_model(graph) else []
     values: dict[str, Any] = {
         "multipliers": config.multipliers or budget.multipliers,
-        "weights": config.weights or "w4",
-        "head": config.head,
+        "weights": ", ".join(sorted(set(formats))),
+        "head": "".join(head),
         "group": config.group,
         "fill": config.card.fill,
         "converter_bits": budget.converter_bits,

@@ -7,7 +7,7 @@ with enough tokens.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,8 +15,9 @@ from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
+from streamgen.model.frames import Frame
 from streamgen.model.frontend.elements import NEEDED
-from streamgen.model.frontend.frames import frames_of, grown, has_layouts, may_help
+from streamgen.model.frontend.frames import frames_of, grown, layouts_of, may_help
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.joined import MOST_COLUMNS, Joined, Reading, as_given, readings
 from streamgen.model.frontend.masks import hides_padding, masks_of, possible_masks
@@ -28,6 +29,22 @@ from streamgen.model.frontend.traced_counts import ChangesError, Counts, Depends
 from streamgen.model.graph.logical import LogicalGraph
 
 PLAIN = (bool, int, str, type(None))  # types of arguments that are not tensors
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A module and its example. longest, framed: as for `import_structured`. options: of `Counts`."""
+
+    module: torch.nn.Module
+    leaves: Sequence[Any]
+    spec: pytree.TreeSpec
+    longest: int
+    framed: bool
+    options: Mapping[str, Any]
+
+    def counts(self, wrapped: torch.nn.Module, reading: Reading) -> Counts:
+        """The module as a reading has it."""
+        return Counts(wrapped, reading.leaves, reading.spec, self.longest, **self.options)
 
 
 @one_at_a_time
@@ -88,54 +105,40 @@ def import_structured(
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise ValueError("no example inputs are given")
     torn: list[bool] = []
+    asked = _Asked(module, leaves, spec, longest, framed, {"torn": torn})
     try:
-        return _with_masks(module, leaves, spec, longest, masks, framed, torn=torn)
+        return _with_masks(asked, masks)
     except UnsupportedOperationError as error:
         if not (within and any(torn)) or isinstance(error, DependsOnTokensError):
             raise
         try:
-            return _with_masks(module, leaves, spec, longest, masks, framed, within=True)
+            return _with_masks(replace(asked, options={"within": True}), masks)
         except UnsupportedOperationError as other:
             raise (other if len(other.operations) < len(error.operations) else error) from None
 
 
-def _with_masks(
-    module: torch.nn.Module,
-    leaves: Sequence[Any],
-    spec: pytree.TreeSpec,
-    longest: int,
-    masks: Mapping[int, str],
-    framed: bool,
-    **options: Any,
-) -> Imported:
-    """The import with these masks, or else with inputs as masks that may be some. options: of `Counts`."""
+def _with_masks(asked: _Asked, masks: Mapping[int, str]) -> Imported:
+    """The import with these masks, or else with inputs as masks that may be some."""
     try:
-        return _first_reading(module, leaves, spec, longest, masks, framed, options)
+        return _first_reading(asked, masks)
     except UnsupportedOperationError:
-        if masks or not (others := possible_masks(module, leaves, spec)):
+        if masks or not (others := possible_masks(asked.module, asked.leaves, asked.spec)):
             raise
         try:
-            return _first_reading(module, leaves, spec, longest, others, framed, options)
+            return _first_reading(asked, others)
         except UnsupportedOperationError:
             pass
         raise
 
 
-def _first_reading(
-    module: torch.nn.Module,
-    leaves: Sequence[Any],
-    spec: pytree.TreeSpec,
-    longest: int,
-    masks: Mapping[int, str],
-    framed: bool,
-    options: Mapping[str, Any],
-) -> Imported:
+def _first_reading(asked: _Asked, masks: Mapping[int, str]) -> Imported:
     """The import with the first of the `readings` of the inputs that is possible, and if there is one, that
     leaves the leading dimensions of its results as they are.
 
     If there is none, raise the error of the reading in which the fewest rows are torn, with the fewest
     problems.
     """
+    module, leaves, spec = asked.module, asked.leaves, asked.spec
     refused: list[UnsupportedOperationError] = []
     others: list[Imported] = []
     depends: UnsupportedOperationError | None = None
@@ -143,7 +146,7 @@ def _first_reading(
         joins = bool(masks) or any(extents is not None for extents in reading.trailing)
         wrapped = Joined(module, reading) if joins else module
         try:
-            imported = Counts(wrapped, reading.leaves, reading.spec, longest, **options).imported()
+            imported = asked.counts(wrapped, reading).imported()
         except ChangesError:
             raise
         except UnsupportedOperationError as error:
@@ -152,7 +155,7 @@ def _first_reading(
                 refused.append(error)
             continue
         _require_no_padding(imported, reading.leaves)
-        require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)
+        require_equal_module(imported, wrapped, reading.leaves, reading.spec, asked.longest)
         pads = bool(masks) and hides_padding(imported, wrapped, reading)
         placed = as_given(imported, wrapped, reading, pads=pads)
         if placed is not None:
@@ -161,10 +164,11 @@ def _first_reading(
     if others:
         return others[0]
     least = min(refused, key=_badness, default=None)
-    if framed and (least is None or may_help(least) or has_layouts(module, leaves, spec)):
+    layouts = layouts_of(module, leaves, spec) if asked.framed else {}
+    if asked.framed and (least is None or may_help(least) or layouts):
         try:
-            if (found := _in_frames(module, leaves, spec, longest, masks, options)) is not None:
-                return found
+            if (imported_so := _in_frames(asked, masks, frames_of(leaves, layouts))) is not None:
+                return imported_so
         except ChangesError:
             raise
         except UnsupportedOperationError as error:
@@ -181,7 +185,10 @@ def _first_reading(
             least.operations,
         )
     shapes = ", ".join(str(list(leaf.shape)) for leaf in leaves if isinstance(leaf, torch.Tensor))
-    raise ValueError(f"the inputs must hold the same number of tokens; their shapes are {shapes}")
+    raise ValueError(
+        "the inputs must hold the same number of tokens, or numbers that differ in one dimension alone; "
+        f"their shapes are {shapes}"
+    )
 
 
 def _badness(refusal: UnsupportedOperationError) -> tuple[int, int]:
@@ -190,26 +197,20 @@ def _badness(refusal: UnsupportedOperationError) -> tuple[int, int]:
 
 
 def _in_frames(
-    module: torch.nn.Module,
-    leaves: Sequence[Any],
-    spec: pytree.TreeSpec,
-    longest: int,
-    masks: Mapping[int, str],
-    options: Mapping[str, Any],
+    asked: _Asked, masks: Mapping[int, str], frames: Mapping[int, Frame] | None
 ) -> Imported | None:
-    """The import with inputs in frames that are as long as the module needs them; None if the inputs cannot
-    be in frames, or a result cannot be given. options: of `Counts`."""
-    frames = frames_of(module, leaves, spec)
+    """The import with inputs in frames, or in longer ones if the module needs them; None if there are no
+    frames, or a result cannot be given."""
     while frames is not None:
-        reading = Reading.of_frames(leaves, spec, frames, masks)
-        wrapped = Joined(module, reading)
+        reading = Reading.of_frames(asked.leaves, asked.spec, frames, masks)
+        wrapped = Joined(asked.module, reading)
         try:
-            imported = Counts(wrapped, reading.leaves, reading.spec, longest, **options).imported()
+            imported = asked.counts(wrapped, reading).imported()
         except FewRows as few:
             frames = grown(frames, few.size, few.behind)
             continue
         _require_no_padding(imported, reading.leaves)
-        require_equal_module(imported, wrapped, reading.leaves, reading.spec, longest)
+        require_equal_module(imported, wrapped, reading.leaves, reading.spec, asked.longest)
         size = next(iter(frames.values())).size
         imported = replace(imported, graph=replace(imported.graph, tokens=size))
         return as_given(imported, wrapped, reading)

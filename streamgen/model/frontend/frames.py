@@ -35,8 +35,8 @@ CONVOLUTIONS = {
 """Calls that convolve, with the number of dimensions of a window."""
 PRODUCTS = {aten.linear.default, aten.matmul.default, aten.mm.default}
 VIEWS = {aten.view.default: aten.reshape.default}
-
-
+Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Of an image: the number of tokens, a view and its order (`Frame`)."""
 HELPED = (
     NEEDED,
     IN_TURN,
@@ -59,17 +59,9 @@ def may_help(refusal: UnsupportedOperationError) -> bool:
     return bool(lines) and all(any(part in line for part in HELPED) for line in lines)
 
 
-def has_layouts(module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> bool:
-    """Whether an input is an image: its elements are moved before a product or a convolution reads rows."""
-    return bool(_layouts(module, leaves, spec))
-
-
-def frames_of(
-    module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec
-) -> dict[int, Frame] | None:
+def frames_of(leaves: Sequence[Any], layouts: Mapping[int, Layout]) -> dict[int, Frame] | None:
     """Frames of example inputs and masks, by number; None if they do not differ in one dimension alone, that
-    of the tokens. The frame has as many tokens as the longest input."""
-    layouts = _layouts(module, leaves, spec)
+    of the tokens. The frame has as many tokens as the longest input. layouts: see `layouts_of`."""
     leads: dict[int, tuple[int, ...]] = {}
     for position, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
@@ -182,11 +174,9 @@ def _by(extents: Sequence[int]) -> str:
     return " x ".join(map(str, extents))
 
 
-def _layouts(
-    module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec
-) -> dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """Of inputs whose elements are moved before a first product or convolution reads them as rows: the number
-    of tokens, the view and its order (`Frame`)."""
+def layouts_of(module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec) -> dict[int, Layout]:
+    """Layouts of images, by number: of inputs whose elements are moved before a first product or convolution
+    reads them as rows."""
     floats = [p for p, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and not is_ids(leaf)]
     if not any(leaves[p].ndim > 2 for p in floats):
         return {}
@@ -194,7 +184,7 @@ def _layouts(
     try:
         with plain_attention():
             program = export_program(module, args, keywords)
-    except Exception:  # noqa: BLE001 - the reading that was tried before has named the reason
+    except UnsupportedOperationError:  # torch cannot trace the module, which the other readings say
         return {}
     inputs = [
         node
@@ -244,10 +234,8 @@ def _first_lines(graph: torch.fx.Graph, source: Node, extents: Sequence[int]) ->
     return None
 
 
-def _factored(
-    lines: torch.Tensor, extents: Sequence[int]
-) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
-    """Tokens, view and order of rows of places; None if no view has them, or they are the rows already."""
+def _factored(lines: torch.Tensor, extents: Sequence[int]) -> Layout | None:
+    """The layout of rows of places; None if no view has them, or they are the rows already."""
     batch, count = extents[0], prod(extents[1:])
     if lines.numel() != batch * count or len(lines) % batch:
         return None

@@ -161,7 +161,8 @@ class Sequences:
 
     def joined(self, node: Node, parts: Sequence[torch.Tensor | np.ndarray], dim: int) -> torch.Tensor:
         """Contents of parts side by side in one dimension, contents or constants. If the dimension is tokens,
-        constants take the free places of their sequence, in order; else they are in the rows beside them.
+        constants take free places of their sequence, those in front the last ones before its tokens; else
+        they are in the rows beside them.
 
         Raises `FewRows` if there are too few places.
         """
@@ -177,9 +178,12 @@ class Sequences:
         taken = set(torch.cat([(part % elements.stride % run).reshape(-1) for part in values]).tolist())
         free = [place for place in range(run) if place not in taken]
         sizes = [0 if isinstance(part, torch.Tensor) else part.shape[dim] for part in parts]
+        front = sum(sizes[: next(n for n, part in enumerate(parts) if isinstance(part, torch.Tensor))])
         if by_token and sum(sizes) > len(free):
-            behind = sum(sizes[next(n for n, part in enumerate(parts) if isinstance(part, torch.Tensor)) :])
-            raise FewRows(len(taken) + sum(sizes), behind)
+            raise FewRows(len(taken) + sum(sizes), sum(sizes) - front)
+        before = [place for place in free if place < min(taken)]
+        if len(before) >= front:
+            free = before[len(before) - front :] + free[len(before) :]
         places, contents = iter(free), []
         for part in parts:
             if isinstance(part, torch.Tensor):

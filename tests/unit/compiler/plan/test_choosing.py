@@ -201,6 +201,14 @@ def test_factors_of_rules_that_a_user_gives(tmp_path: Path) -> None:
     assert by_user == given
 
 
+def test_formats_are_those_of_the_model() -> None:
+    """Of a module whose layers ask for formats of their own."""
+    module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).eval()
+    found = streamgen.estimate(module, torch.zeros(2, 64), CompileConfig(formats={"m_0": "w8"}))
+    listed = {factor.name: factor.value for factor in found.plan.factors}
+    assert listed["weights"] == "w4, w8" and "head" not in listed
+
+
 def test_a_context_beyond_that_of_the_model(tmp_path: Path) -> None:
     design = plan_of(
         tmp_path,
@@ -211,7 +219,7 @@ def test_a_context_beyond_that_of_the_model(tmp_path: Path) -> None:
         vocab_size=256,
     )
     (context,) = (factor for factor in design.plan.factors if factor.name == "context")
-    assert context.why == f"1,048,576 are asked for; the model has {context.value:,} positions"
+    assert context.why == f"1,048,576 are asked for; the model has {context.value:,}"
 
 
 @pytest.mark.slow

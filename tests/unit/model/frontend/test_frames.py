@@ -14,11 +14,11 @@ from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.policy import limited
 from streamgen.model.frames import Frame
 from streamgen.model.frontend import import_any
-from streamgen.model.frontend.frames import frames_of
+from streamgen.model.frontend.frames import frames_of, layouts_of
 from streamgen.model.graph.interpret import exact
 from streamgen.model.nests import Interface
 from streamgen.model.operations import Attention
-from tests.shared.framed_modules import MODULES, SHAPES, framed_module, of_transformers
+from tests.shared.framed_modules import HEADS, MODULES, SHAPES, WIDTH, framed_module, of_transformers
 
 CONFIG = CompileConfig(weights="w8")
 NEAR = 0.08  # 8-bit weights and activations; small matrices of random numbers hide little of their rounding
@@ -97,6 +97,8 @@ def test_masks_of_ones() -> None:
     with torch.no_grad():
         wanted = model(**example).last_hidden_state
     _require_near([_computed(graph, interface, (given,))["last_hidden_state"]], [wanted])
+    drawn = interface.given({name: array[0] for name, array in interface.taken((given,)).items()})
+    assert [array.shape for array in drawn] == [x.shape for x in example.values()]
     given["attention_mask"] = np.array([[1, 1, 1, 1, 1, 0]])
     with pytest.raises(
         ValueError, match=r"^input 'attention_mask' hides tokens; the module was compiled for"
@@ -141,6 +143,31 @@ class Sum(nn.Module):
         return x[1:] + x[:-1] + y[:1]
 
 
+class Begun(nn.Module):
+    """A learned first token in front of fewer tokens than the keys that they attend to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.attend = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], 1)
+        x = x + self.attend(x, x, x)[0]
+        return x + self.attend(x, memory, memory)[0]
+
+
+def test_a_first_token_is_the_neighbour_of_the_others() -> None:
+    """Its place is not the first one of the frame, which is longer."""
+    torch.manual_seed(2)
+    module, example = Begun().eval(), (torch.randn(1, 3, WIDTH), torch.randn(1, 7, WIDTH))
+    graph, interface = import_any(module, example)
+    assert interface is not None and graph.tokens == 7
+    with torch.no_grad():
+        wanted = [module(*example)]
+    _require_near([_computed(graph, interface, tuple(x.numpy() for x in example))], wanted)
+
+
 def test_neighbours_are_refused() -> None:
     with pytest.raises(UnsupportedOperationError, match="other tokens in its places"):
         import_any(Sum(), (torch.randn(4, 1024), torch.randn(6, 1024)))
@@ -178,7 +205,7 @@ def test_layouts_of_images() -> None:
     """Patches of a convolution and of views; pixels row by row are a layout, too."""
     module, example = framed_module("patches")
     leaves, spec = pytree.tree_flatten((example, {}))
-    found = frames_of(module, leaves, spec)
+    found = frames_of(leaves, layouts_of(module, leaves, spec))
     assert found is not None
     (frame,) = found.values()
     assert (frame.tokens, frame.view, frame.order) == (9, (3, 3, 4, 3, 4), (1, 3, 0, 2, 4))
