@@ -6,6 +6,8 @@ Rows of positions before the pass lie as `buffers.kv_layout` says, in a buffer o
 `memory_<c>`); they are asked for as soon as there is a descriptor. Those of the pass come in on `i`, as a
 `KvStore` takes them: nobody waits for memory to have them.
 
+A load without rows of the pass (`max_new` 0) sends what the host has written, and has no port `i`.
+
 Tiles in: `i` (1, width), position by position, head by head, or in several `pieces`. Out: `o` (lanes, width /
 parts) of a tensor [positions padded to tiles, heads * width], zeros in the padding. Inside are a `KvRead`,
 which says where the rows lie, a `Load` for each channel, and `KvTiles`, which puts them together and holds
@@ -52,7 +54,7 @@ class KvLoadParams:
     """layout: the cache. lanes: positions of a tile, a divisor of the channels. parts: of a row, sent one
     after the other (a row of scales holds those of all heads). pieces: the pieces in which rows of the pass
     come: some heads or, if there is one head, some parts, of all positions, then the next. max_new: positions
-    of a pass. max_again: the most times that a head is sent. prefetch, burst, rate, latency: as of a Load.
+    of a pass; 0 for a cache that the host writes. max_again: the most times that a head is sent. prefetch, burst, rate, latency: as of a Load.
 
     Bounds: layer, position (of the first row of the pass), rows (positions of the pass), again.
     """
@@ -111,7 +113,7 @@ class KvLoadParams:
         return {f"memory_{c}": "read" for c in range(self.layout.channels)}
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
-        return {"i": rows_of_pass(self.layout, bounds["rows"], self.pieces)}
+        return {"i": rows_of_pass(self.layout, bounds["rows"], self.pieces)} if self.max_new else {}
 
     def outputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         layout, width = self.layout, self.layout.width // self.parts
@@ -127,13 +129,17 @@ class KvLoadParams:
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         position, rows, again = (bounds[name] for name in ("position", "rows", "again"))
         base = self.read.describe({"layer": bounds["layer"], "rows": position})["base"]
-        for name, value, most in (
-            ("rows", rows, min(self.max_new, self.layout.positions - position)),
-            ("again", again, self.max_again),
-        ):
-            if not 1 <= value <= most:
-                raise ValueError(f"KvLoad: {name} is {value}; it must be 1 to {most}")
-        return {"base": base, "position": position, "rows": rows, "again": again}
+        most = min(self.max_new, self.layout.positions - position)
+        limits = [("again", again, 1, self.max_again)]
+        if self.max_new:
+            limits.append(("rows", rows, 1, most))
+        else:
+            limits += [("rows", rows, 0, 0), ("position", position, 1, self.layout.positions)]
+        for name, value, least, most in limits:
+            if not least <= value <= most:
+                raise ValueError(f"KvLoad: {name} is {value}; it must be {least} to {most}")
+        values = {"base": base, "position": position, "rows": rows, "again": again}
+        return {name: values[name] for name in (field.name for field in self.descriptor_fields())}
 
     def traffic(self, bounds: Bounds) -> Mapping[str, int]:
         return self.layout.traffic(0, bounds["position"])
@@ -142,13 +148,14 @@ class KvLoadParams:
         """`memory_<c>`: the rows of the cache in a channel, [rows, padded width]."""
         layout, position = self.layout, bounds["position"]
         shape = (self._count(bounds) * self.lanes, layout.heads * layout.width)
-        result = np.zeros(shape, inputs["i"].dtype)
+        result = np.zeros(shape, inputs["i" if self.max_new else "memory_0"].dtype)
         for head in range(layout.heads):
             for p in range(position):
                 channel, beat = layout.place(bounds["layer"], head, p)
                 row = inputs[f"memory_{channel}"][beat // layout.row_beats]
                 result[p, head * layout.width : (head + 1) * layout.width] = row[: layout.width]
-        result[position : position + bounds["rows"]] = inputs["i"]
+        if self.max_new:
+            result[position : position + bounds["rows"]] = inputs["i"]
         return {"o": result}
 
     def cost(self, bounds: Bounds) -> Cost:
@@ -168,7 +175,7 @@ class KvLoadParams:
     def curves(self, bounds: Bounds) -> Mapping[str, Curve]:
         """The first time, a head is sent as memory and the rows of the pass come; later a tile per cycle."""
         position, rows = bounds["position"], bounds["rows"]
-        tiles, whole, times = self._count(bounds), position // self.lanes, self._times(bounds)
+        tiles, whole, times = self._count(bounds), self._whole(bounds), self._times(bounds)
         pace = self._pace(position)
         own = _FIRST_OWN + 1 + self._arrivals(rows)
         of_rows = self.tiles.row_pieces > 1
@@ -196,14 +203,14 @@ class KvLoadParams:
             if times > 1:
                 pieces.append((end, ((times - 1, tiles), (tiles, 1))))
                 end += (times - 1) * tiles
-        taken = Curve.nest(_FIRST_OWN, (rows * self.tiles.turns, 1))
-        return {"i": taken, "o": Curve(tuple(pieces))}
+        curves = {"o": Curve(tuple(pieces))}
+        return {"i": Curve.nest(_FIRST_OWN, (rows * self.tiles.turns, 1)), **curves} if rows else curves
 
     def clocks(self, bounds: Bounds) -> Clocks:
         """A command for each head to every channel; rows from there and those of the pass fill the ring."""
         layout, position, rows = self.layout, bounds["position"], bounds["rows"]
         heads, turns = np.arange(layout.heads), np.arange(self.tiles.turns)
-        tiles, whole, times = self._count(bounds), position // self.lanes, self._times(bounds)
+        tiles, whole, times = self._count(bounds), self._whole(bounds), self._times(bounds)
         of_rows = self.tiles.row_pieces > 1
         # Steps in which a tile is put together: one for each row of the pass, at least one. Of tiles with
         # such rows a piece is put together in each turn, the others are in the first one.
@@ -216,15 +223,12 @@ class KvLoadParams:
         words[whole:] //= self.tiles.row_pieces
         waits = np.cumsum(words[order] - 1) - (words[order] - 1)
         built = np.arange(int(steps[order].sum())) + np.repeat(waits, steps[order])
-        ask, take = (
-            KernelSide("ask", _ASKED + heads),
-            KernelSide("take", _FIRST_OWN + np.arange(rows * len(turns))),
-        )
+        ask = KernelSide("ask", _ASKED + heads)
         begin = _FIRST_OWN + _OWN  # what comes out of memory waits for it
         fill = KernelSide("fill", begin + built, None)
         sent = np.arange(len(turns) * times * tiles)
         send = KernelSide("send", begin + _SENT + int(words[0]) - 1 + sent)
-        parts, transfers = [ask, take], []
+        parts, transfers = [ask], []
         streams: list[NodeStream] = []
         begins = [layout.place(bounds["layer"], head, 0)[1] for head in range(layout.heads)]
         for c, count in enumerate(layout.rows(position)):
@@ -237,11 +241,16 @@ class KvLoadParams:
                 streams.append(fill.to(row, mine[:-1], own[1:], latency=0))
                 beats = [count * layout.row_beats] * layout.heads
                 transfers.append(self.load.reads(f"memory_{c}", (ask, heads), pop, beats, begins))
-        # Rows of the pass are taken in another order than they come: only a new latest one waits.
-        at = first[tile_of_own] + np.arange(rows) - np.searchsorted(tile_of_own, tile_of_own)
-        wanted, mine = self._arrivals(rows).ravel(), (turns[:, None] * per_turn + at).ravel()
-        latest = np.flatnonzero(np.diff(np.maximum.accumulate(wanted), prepend=-1) > 0)
-        streams.append(take.to(fill, wanted[latest], mine[latest], latency=_OWN))
+        ports = {}
+        if rows:
+            # Rows of the pass are taken in another order than they come: only a new latest one waits.
+            take = KernelSide("take", _FIRST_OWN + np.arange(rows * len(turns)))
+            at = first[tile_of_own] + np.arange(rows) - np.searchsorted(tile_of_own, tile_of_own)
+            wanted, mine = self._arrivals(rows).ravel(), (turns[:, None] * per_turn + at).ravel()
+            latest = np.flatnonzero(np.diff(np.maximum.accumulate(wanted), prepend=-1) > 0)
+            streams.append(take.to(fill, wanted[latest], mine[latest], latency=_OWN))
+            parts.append(take)
+            ports["i"] = (take, np.arange(rows * len(turns)))
         # A tile is there after its last step, a piece with the last one of its turn.
         ends = turns[:, None] * per_turn + first + steps - 1
         reads = (turns[:, None, None] * times + np.arange(times)[:, None]) * tiles + np.arange(tiles)
@@ -257,7 +266,7 @@ class KvLoadParams:
         depth, last, ends = self.tiles.depth, reads[:, -1].ravel(), ends.ravel()
         if len(ends) > depth and not of_rows:
             streams.append(send.to(fill, last[:-depth], ends[depth:], latency=0))
-        ports = {"i": (take, np.arange(rows * len(turns))), "o": (send, sent)}
+        ports["o"] = (send, sent)
         return Clocks((*parts, fill, send), ports, tuple(streams), tuple(transfers))
 
     def build(self) -> "KvLoad":
@@ -278,6 +287,10 @@ class KvLoadParams:
     def _count(self, bounds: Bounds) -> int:
         """Tiles of a head."""
         return -(-(bounds["position"] + bounds["rows"]) // self.lanes)
+
+    def _whole(self, bounds: Bounds) -> int:
+        """Tiles of a head without rows of the pass."""
+        return bounds["position"] // self.lanes if self.max_new else self._count(bounds)
 
     def _pace(self, rows: int) -> Fraction:
         """Cycles of a tile: a head is one command to each channel, and channels take turns."""
@@ -302,7 +315,7 @@ class KvLoad(wiring.Component):
         super().__init__(
             {
                 "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i": In(stream.Signature(params.tiles.own_bits)),
+                **({"i": In(stream.Signature(params.tiles.own_bits))} if params.max_new else {}),
                 "o": Out(stream.Signature(params.tiles.out_bits)),
                 **{f"memory_{c}": Out(ReadPort) for c in channels},
                 **{f"base_{c}": In(64) for c in channels},
@@ -326,7 +339,8 @@ class KvLoad(wiring.Component):
                 for f in params.tiles.descriptor_fields()
             ),
         ]
-        join(m, self.i, tiles.i)
+        if params.max_new:
+            join(m, self.i, tiles.i)
         join(m, tiles.o, self.o)
         for c in range(params.layout.channels):
             m.submodules[f"load_{c}"] = load = Shared(params.load)

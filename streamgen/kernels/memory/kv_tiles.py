@@ -12,6 +12,8 @@ Rows of the pass may come in several `pieces`: of all positions some heads, or s
 next ones, as a matmul makes them. What needs a piece does not wait for those behind it. Where pieces are of
 rows, tiles with rows of the pass are put together piece by piece, each in words of its own.
 
+A cache that the host writes has no rows of the pass (`max_new` 0): its tiles all come out of memory.
+
 Tiles go through a ring that holds the longest context once, or more. The last reading of a tile gives its
 place free, and a tile can be read as soon as it is written: contexts that are read once pass in three cycles.
 Where a tile has many parts, and blocks of memory more rows than a context has tiles, it is written in several
@@ -43,7 +45,8 @@ from streamgen.platform.boards import ULTRASCALE_PLUS
 @dataclass(frozen=True, kw_only=True)
 class KvTilesParams:
     """layout: the cache. lanes: positions of a tile. parts: of a row. pieces: the pieces in which rows of the
-    pass come. max_new: positions of a pass. max_again: the most times that a context is sent."""
+    pass come. max_new: positions of a pass; 0 if all rows lie in memory. max_again: the most times that a
+    context is sent."""
 
     layout: KvLayout
     lanes: int
@@ -69,7 +72,8 @@ class KvTilesParams:
                 self.parts > 0 and not self.layout.width % self.parts,
             ),
             ("pieces", pieces, cuts, cut),
-            ("max_new", self.max_new, "at least 1", self.max_new >= 1),
+            ("max_new", self.max_new, "at least 0", self.max_new >= 0),
+            ("pieces", pieces, "1 without rows of the pass", pieces == 1 or self.max_new > 0),
             ("max_again", self.max_again, "at least 1", self.max_again >= 1),
         ):
             if not holds:
@@ -145,16 +149,18 @@ class KvTilesParams:
     @property
     def held_bits(self) -> int:
         """The memory of the ring and of the rows of the pass."""
-        return self.row_bits * self.lanes * self.tiles + self.own_bits * self.own_depth
+        own = self.own_bits * self.own_depth if self.max_new else 0
+        return self.row_bits * self.lanes * self.tiles + own
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        """Positions before the pass, positions of the pass, and the number of times that a context
-        is sent."""
-        return (
+        """Positions before the pass, positions of the pass if it has rows, and the number of times that a
+        context is sent."""
+        fields = (
             Field("position", bits_for(self.layout.positions)),
             Field("rows", bits_for(self.max_new)),
             Field("again", bits_for(self.max_again)),
         )
+        return fields if self.max_new else (fields[0], fields[2])
 
     @property
     def queues(self) -> tuple[QueueParams, QueueParams]:
@@ -172,7 +178,7 @@ class KvTilesParams:
         shown = self.parts // self.words
         part = self.out_bits * -(-(shown - 1) // 3) + self.word_bits * -(-(self.words - 1) // 3)
         tile = Resources(lut=bits * choice + part, ff=bits)
-        own = ring_resources(self.own_bits, self.own_depth)
+        own = ring_resources(self.own_bits, self.own_depth) if self.max_new else Resources(lut=0, ff=0)
         counters = sum(field.bits for field in self.descriptor_fields())
         control = Resources(lut=120 + 6 * counters + 2 * self.lanes, ff=80 + 5 * counters)
         if self.row_pieces > 1:
@@ -194,7 +200,7 @@ class KvTiles(wiring.Component):
         super().__init__(
             {
                 "i_descriptor": In(descriptor_signature(params.descriptor_fields())),
-                "i": In(stream.Signature(params.own_bits)),
+                **({"i": In(stream.Signature(params.own_bits))} if params.max_new else {}),
                 **{f"i_{c}": In(row) for c in range(params.layout.channels)},
                 "o": Out(stream.Signature(params.out_bits)),
             }
@@ -221,7 +227,8 @@ class KvTiles(wiring.Component):
         at = Signal.like(written, name="at") if p.row_pieces > 1 else written
         word = Signal(range(p.words))  # that is written next, from the first one of the piece on
         room, last = (at - freed)[: len(written)] != p.depth, Signal()
-        valid, rows, piece = self._build(m, queues[0].o, room & last)
+        build = self._build if p.max_new else self._build_of_memory
+        valid, rows, piece = build(m, queues[0].o, room & last)
         words = Array(Cat(_shares(row, p.words)[n] for row in rows) for n in range(p.words))
         place = Mux(piece.whole, word, Cat(word[: ceil_log2(p.piece_words)], piece.turn))
         write = ring.write_port()
@@ -315,6 +322,37 @@ class KvTiles(wiring.Component):
                 mask.eq(lanes_before(Cat(rest, Const(0, 1)), p.lanes)),
             ]
         return valid, tile, piece
+
+    def _build_of_memory(
+        self, m: Module, queue: Any, room: Value
+    ) -> tuple[Value, list[Signal], SimpleNamespace]:
+        """Like `_build`, without rows of the pass: every tile is whole, and the last one of a head may lack
+        rows."""
+        p = self._params
+        split = ceil_log2(p.lanes)
+        given = data.View(descriptor_layout(p.descriptor_fields()), queue.payload)
+        running, valid, step, last = Signal(), Signal(), Signal(), Signal()
+        whole, wholes = (Signal(len(given.position), name=n, reset_less=True) for n in ("whole", "wholes"))
+        mask = Signal(p.lanes, reset_less=True)  # rows of the last tile
+        head = Signal(range(p.turns), reset_less=True)
+        needed = Signal(p.lanes)
+        m.d.comb += [last.eq(whole == 1), needed.eq(mask | (~last).replicate(p.lanes))]
+        there, memory = self._rows(m, needed, step, step & ~last, (step & last) | ~running, Const(0))
+        m.d.comb += [queue.ready.eq(~running), step.eq(running & (~valid | room) & there)]
+        tile = [Signal(p.row_bits, name=f"tile_{n}", reset_less=True) for n in range(p.lanes)]
+        with m.If(~valid | room):
+            m.d.sync += valid.eq(step)
+        with m.If(step):
+            m.d.sync += [lane.eq(memory[n] & needed[n].replicate(p.row_bits)) for n, lane in enumerate(tile)]
+            m.d.sync += whole.eq(whole - 1)
+            with m.If(last):
+                m.d.sync += [whole.eq(wholes), head.eq(head + 1), running.eq(head != p.turns - 1)]
+        with m.If(queue.valid & ~running):
+            rest = given.position[:split]
+            tiles = given.position[split:] + rest.any()
+            m.d.sync += [running.eq(1), head.eq(0), whole.eq(tiles), wholes.eq(tiles)]
+            m.d.sync += mask.eq(lanes_before(Cat(rest, Const(0, 1)), p.lanes) | ~rest.any().replicate(p.lanes))
+        return valid, tile, SimpleNamespace(turn=Const(0), ends=Const(0), whole=Const(1))
 
     def _rows(
         self, m: Module, needed: Value, take: Value, ends: Value, begins: Value, before: Value
@@ -442,7 +480,7 @@ class KvTiles(wiring.Component):
                 with m.If(final):
                     m.d.sync += [base.eq(at + 1), head.eq(head + 1), running.eq(head != heads - 1)]
         with m.If(queue.valid & queue.ready):
-            positions = given.position + given.rows
+            positions = given.position + (given.rows if p.max_new else 0)
             m.d.sync += [
                 running.eq(1),
                 left.eq(positions),

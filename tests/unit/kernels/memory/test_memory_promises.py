@@ -178,7 +178,7 @@ def cache_loads(
         lanes=lanes,
         parts=parts,
         pieces=pieces[0] if pieces else 1,
-        max_new=12,
+        max_new=12 if any(rows for _, rows in places) else 0,
         max_again=4,
         **MEMORY,
     )
@@ -186,8 +186,41 @@ def cache_loads(
     for k, (position, rows) in enumerate(places):
         bounds = {"layer": k % 3, "position": position, "rows": rows, "again": again}
         new = np.random.default_rng(k).integers(-128, 128, (rows, layout.heads * layout.width))
-        several.append((bounds, {"i": new.astype(np.int8), **memories(layout, images)}))
+        given = {"i": new.astype(np.int8)} if rows else {}
+        several.append((bounds, {**given, **memories(layout, images)}))
     return params, several, images
+
+
+HELD = [1, 2, 7, 13, 16, 40, 64]  # positions that the host has written
+HELD_LOADS = [load for load in LOADS if len(load[1]) == 3]
+
+
+@pytest.mark.parametrize(("sizes", "built"), sampled(HELD_LOADS, HELD_LOADS[::3]))
+def test_loads_of_what_the_host_has_written_follow_one_another(
+    sizes: tuple[int, ...], built: tuple[int, ...]
+) -> None:
+    measure(*cache_loads(sizes, built, [(held, 0) for held in HELD]))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "built", "held"),
+    [
+        pytest.param(*load, held, marks=[] if (k - n) % 5 == 0 else [pytest.mark.slow, pytest.mark.campaign])
+        for k, load in enumerate(HELD_LOADS)
+        for n, held in enumerate(HELD)
+    ],
+)
+def test_load_of_what_the_host_has_written_keeps_its_promise(
+    sizes: tuple[int, ...], built: tuple[int, ...], held: int
+) -> None:
+    """As `test_cache_load_keeps_its_promise`."""
+    params, several, images = cache_loads(sizes, built, [(held, 0)])
+    cycles = measure(params, several, images)
+    (bounds, _) = several[0]
+    promised, cost = params.curves(bounds)["o"].cycles(), params.cost(bounds)
+    assert abs(cycles["o"][0] - promised[0]) <= 2 and cost.latency == promised[0] - 2
+    assert cost.cycles == promised[-1] + 1
+    _near(params, bounds, cycles)
 
 
 @pytest.mark.slow
@@ -228,7 +261,8 @@ def test_a_channel_without_rows_moves_nothing() -> None:
         ({"lanes": 8}, "KvLoad.lanes is 8; it must be a divisor of the 4 channels"),
         ({"parts": 3}, "KvLoad.parts is 3; it must be a divisor of the width, 64"),
         ({"pieces": 2}, "KvLoad.pieces is 2; it must be a divisor of 3 heads"),
-        ({"max_new": 0}, "KvLoad.max_new is 0; it must be at least 1"),
+        ({"max_new": -1}, "KvLoad.max_new is -1; it must be at least 0"),
+        ({"max_new": 0, "pieces": 3}, "KvLoad.pieces is 3; it must be 1 without rows of the pass"),
         ({"max_again": 0}, "KvLoad.max_again is 0; it must be at least 1"),
     ],
 )
