@@ -63,13 +63,21 @@ class Group:
         outputs, _ = golden.run(self.program.at(tiles), arrays)
         return outputs
 
-    def predict(self, manifest: Manifest, tiles: int, position: int = 0, variant: str | None = None) -> int:
-        """Predicted cycles of a pass of `tiles` token tiles. manifest: manifest of the design."""
-        return predict(*self._pass(manifest, tiles, position, variant))
+    def predict(
+        self,
+        manifest: Manifest,
+        tiles: int,
+        position: int = 0,
+        variant: str | None = None,
+        source: int | None = None,
+    ) -> int:
+        """Predicted cycles of a pass of `tiles` token tiles. manifest: manifest of the design. source: rows
+        of the source of a text; None for the most."""
+        return predict(*self._pass(manifest, tiles, position, variant, source))
 
     def bound(self, memory: MemoryTiming, launch: Launch) -> float:
         """Fewest cycles that memory and multipliers need for a run."""
-        graph = self.program.at(launch.tiles, launch.position, launch.variant)
+        graph = self.program.at(launch.tiles, launch.position, launch.variant, launch.source or None)
         return pass_cycles(graph, Fraction(memory.beats, memory.cycles))
 
     def known_bound(self, memory: MemoryTiming, launch: Launch) -> float:
@@ -122,9 +130,15 @@ class Group:
         )
 
     def _pass(
-        self, manifest: Manifest, tiles: int, position: int, variant: str | None
+        self,
+        manifest: Manifest,
+        tiles: int,
+        position: int,
+        variant: str | None,
+        source: int | None = None,
     ) -> tuple[Graph, PhaseTable, MemoryTiming, int]:
         """The arguments of a prediction of a pass."""
         programs = {None: manifest.program} | {variant.name: variant.program for variant in manifest.variants}
         control = next(buffer.channel for buffer in manifest.buffers if buffer.role == "table")
-        return self.program.at(tiles, position, variant), programs[variant], manifest.memory, control
+        graph = self.program.at(tiles, position, variant, source)
+        return graph, programs[variant], manifest.memory, control

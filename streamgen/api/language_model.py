@@ -31,13 +31,14 @@ from streamgen.model.golden_text import GoldenModel
 from streamgen.model.graph import Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations.storage import load_graph, save_graph
+from streamgen.model.source import Source, SourceLayers, require_source
 from streamgen.observe.debugging import Debugging
 from streamgen.observe.profile import Profile, Profiler
 from streamgen.observe.report import Notes, PassTiming, Report
 from streamgen.observe.view import RunPass
 from streamgen.runtime.arrays import require_count
 from streamgen.runtime.execution import Launch, OpenDevice
-from streamgen.runtime.generation import Session, TextDevice
+from streamgen.runtime.generation import Session, SourceImages, TextDevice
 from streamgen.runtime.memory import MemoryModel
 from streamgen.text.continuation import Continuation, stops_of
 from streamgen.text.sampling import Sampler
@@ -51,7 +52,9 @@ class LanguageModel(Accelerator):
     """The accelerator of a language model.
 
     `run(ids)` computes the logits after the last token of a text, float32 [vocabulary]. `golden(ids)`
-    computes the same logits without hardware. model: the quantised graph; None if it is in `folder`.
+    computes the same logits without hardware. If the text has a source (`source_layers`), its arrays follow
+    the ids: keys and values of each layer in turn, [rows, features]. model: the quantised graph; None if it
+    is in `folder`.
     """
 
     def __init__(
@@ -148,13 +151,32 @@ class LanguageModel(Accelerator):
             self._profiler = profiler
         return self._device
 
-    def session(self, device: OpenDevice | None = None, *, profiled: bool = False) -> Session:
-        """Start a text, which is empty at first. device, profiled: see `device`."""
-        return self.device(device=device, profiled=profiled).session()
+    @cached_property
+    def source_layers(self) -> SourceLayers | None:
+        """The layers that read a source of the text; None if the text has no source."""
+        return SourceLayers.of(self._quantised)
 
-    def logits(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    def source(self, *rows: np.ndarray) -> Source | None:
+        """The source of a text. rows: keys and values of each layer in turn, float32 [rows, features]; none
+        for a model without a source. Raises ValueError for arrays that do not fit `source_layers`."""
+        layers = self.source_layers
+        source = Source.of(layers, rows) if rows and layers is not None else None
+        if rows and layers is None:
+            raise ValueError("a source is given, but the model reads none")
+        require_source(layers, source)
+        return source
+
+    def session(
+        self, device: OpenDevice | None = None, *, profiled: bool = False, source: Source | None = None
+    ) -> Session:
+        """Start a text, which is empty at first. device, profiled: see `device`. source: of the text; see
+        `source`. Raises ValueError without the source that the model needs."""
+        require_source(self.source_layers, source)
+        return self._session(self.device(device=device, profiled=profiled), source)
+
+    def logits(self, ids: Sequence[int] | np.ndarray, source: Source | None = None) -> np.ndarray:
         """Logits after each token of a text, float32 [tokens, vocabulary]. Each token takes one pass."""
-        return self.session().logits(ids)
+        return self.session(source=source).logits(ids)
 
     def generate(
         self,
@@ -169,6 +191,7 @@ class LanguageModel(Accelerator):
         golden: bool = False,
         device: OpenDevice | None = None,
         trace: str | Path | None = None,
+        source: Source | None = None,
     ) -> Iterator[str | int]:
         """Yield the continuation of a prompt: pieces of text for a text or a chat, ids for ids. By default,
         each token is the likeliest one.
@@ -178,6 +201,7 @@ class LanguageModel(Accelerator):
         stop text, even if the text spans several tokens. golden: let the golden model write; no hardware is
         simulated. device: a card of `streamgen.runtime.on_board`, on which keys and values stay from pass to
         pass. trace: file for the timeline of all passes (`profile`), written at the end of the continuation.
+        source: of the text; see `source`.
 
         Raises ValueError or TypeError before anything runs: for an empty prompt, unknown ids, sampling
         arguments out of range, a chat without a chat template, stop texts without a tokenizer, and if prompt
@@ -199,8 +223,11 @@ class LanguageModel(Accelerator):
             raise TypeError(f"max_new_tokens is {max_new_tokens!r}; an integer is needed")
         choice = Sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         sampler = choice if temperature else None
-        source = self.golden if golden else self.session(device, profiled=place is not None)
-        chosen = source.generate(ids, max_new_tokens, sampler=sampler, stop=ends)
+        if golden:
+            chosen = self.golden.generate(ids, max_new_tokens, sampler=sampler, stop=ends, source=source)
+        else:
+            session = self.session(device, profiled=place is not None, source=source)
+            chosen = session.generate(ids, max_new_tokens, sampler=sampler, stop=ends)
         written: Iterator[str | int] = iter(
             chosen if tokenizer is None else Continuation(chosen, tokenizer, ends, texts)
         )
@@ -214,12 +241,15 @@ class LanguageModel(Accelerator):
             raise ValueError("no pass was profiled; open the device with `device(profiled=True)` first")
         return self._measured(self._profiler, None if trace is None else require_place(trace))
 
-    def predict(self, tokens: int, position: int = 0, variant: str | None = None) -> int:
+    def predict(
+        self, tokens: int, position: int = 0, variant: str | None = None, source: int | None = None
+    ) -> int:
         """Predicted cycles of `tokens` tokens of a text, of which the first is at `position`. Nothing runs.
         More than `max_tokens` tokens take several passes.
 
-        variant: None if the last pass writes logits, `BEST` if it writes the id of the greatest logit, `KEEP`
-        if it writes nothing, as earlier passes do. Raises ValueError if the tokens exceed the context.
+        source: rows of the source of the text; None for the most. variant: None if the last pass writes
+        logits, `BEST` if it writes the id of the greatest logit, `KEEP` if it writes nothing, as earlier
+        passes do. Raises ValueError if the tokens exceed the context.
         """
         require_count("tokens", tokens)
         if variant not in (None, BEST, KEEP):
@@ -228,7 +258,7 @@ class LanguageModel(Accelerator):
         most, total = manifest.max_tokens, 0
         for first in range(0, tokens, most):
             count, last = min(most, tokens - first), first + most >= tokens
-            total += group.predict(manifest, count, position + first, variant if last else KEEP)
+            total += group.predict(manifest, count, position + first, variant if last else KEEP, source)
         return total
 
     @in_turn
@@ -280,13 +310,20 @@ class LanguageModel(Accelerator):
     def _run(
         self, inputs: Sequence[Any], memory: MemoryModel | None, timeout: float, debugging: Debugging
     ) -> Any:
-        if len(inputs) != 1:
+        if not inputs or (len(inputs) != 1 and self.source_layers is None):
             raise TypeError(f"run takes the ids of a text; {len(inputs)} inputs are given")
+        ids, source = inputs[0], self.source(*inputs[1:])
         if not debugging.needed:
             texts = self.device(memory, debugging.device, debugging.progress)
-            return texts.session().last_logits(inputs[0])
+            return self._session(texts, source).last_logits(ids)
         with self._watched(memory, debugging) as execution:
-            return self._texts(execution.groups[0], timeout).session().last_logits(inputs[0])
+            return self._session(self._texts(execution.groups[0], timeout), source).last_logits(ids)
+
+    def _session(self, texts: TextDevice, source: Source | None) -> Session:
+        """A new text on a device. source: of the text."""
+        if source is None:
+            return texts.session()
+        return texts.session(SourceImages(source.rows, source.images(self.groups[0].graph)))
 
     def _texts(self, execution: Any, timeout: float = 3600.0) -> TextDevice:
         return TextDevice(execution, self.vocabulary, self.config.size("context"), timeout, self.turn)
@@ -299,7 +336,8 @@ class LanguageModel(Accelerator):
                 tokens=run.tokens,
                 cycles=run.cycles,
                 bound=group.bound(
-                    memory, Launch(tiles=run.tokens, position=run.position, variant=run.variant)
+                    memory,
+                    Launch(tiles=run.tokens, position=run.position, variant=run.variant, source=run.source),
                 ),
             )
             for run in (() if self._device is None else self._device.passes)

@@ -29,7 +29,7 @@ from streamgen.artifact.packing import BEAT_BYTES, MAX_ID_BITS
 from streamgen.artifact.phase_table import PhaseTable
 from streamgen.base.files import as_text, decode, parsed
 
-MANIFEST_VERSION = 10
+MANIFEST_VERSION = 11
 STATUS_MAGIC = 0x54534753  # "SGST"
 STATUS_WORDS = 16
 COMMAND_RUN, COMMAND_RESET = 0, 1

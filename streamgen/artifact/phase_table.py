@@ -11,7 +11,8 @@ The phase table (role `table`) has little-endian slots of 128 bits, four to a be
   completion of this descriptor. Bit 25 (barrier): hold the descriptor until all awaited ones so far are
   complete. Bit 31 is always 1. The slot of a word has four signed 32-bit numbers: base, layer, position,
   tiles. The word sent is base + layer*l + position*p + tiles*t modulo 2^32, where l is the walk and p and t
-  are the arguments `position` and `tiles`. A zero slot ends the last beat of a section.
+  are the arguments `position` and `tiles`. Words that grow with the rows of a source have another base for
+  each number of rows. A zero slot ends the last beat of a section.
 * The table is filled up with zeros to a multiple of `TABLE_CHUNK` bytes, because the hardware reads a chunk
   before it knows the length.
 """
@@ -31,12 +32,14 @@ MAX_SLOTS = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Word:
-    """A descriptor word: base + layer*l + position*p + tiles*t."""
+    """A descriptor word: base + layer*l + position*p + tiles*t + source*s. The host adds the last product to
+    the base, where s is the number of rows of the source of the text."""
 
     base: int = 0
     layer: int = 0
     position: int = 0
     tiles: int = 0
+    source: int = 0
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -44,9 +47,10 @@ class Word:
             if not -(2**31) <= value < 2**31:
                 raise ValueError(f"descriptor word: {field.name} must fit 32 bits signed, not {value}")
 
-    def value(self, *, layer: int, position: int, tiles: int) -> int:
+    def value(self, *, layer: int, position: int, tiles: int, source: int = 0) -> int:
         """The word that the hardware sends."""
-        return (self.base + self.layer * layer + self.position * position + self.tiles * tiles) & 0xFFFFFFFF
+        base = self.base + self.source * source
+        return (base + self.layer * layer + self.position * position + self.tiles * tiles) & 0xFFFFFFFF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +86,13 @@ class TableSection:
         if slots > MAX_SLOTS:
             raise ValueError(f"a section has at most {MAX_SLOTS} headers and words, not {slots}")
 
-    def pack(self) -> np.ndarray:
-        """The slots as an int32 array of shape (beats * 4, 4)."""
+    def pack(self, source: int = 0) -> np.ndarray:
+        """The slots as an int32 array of shape (beats * 4, 4). source: rows of the source."""
         rows: list[tuple[int, int, int, int]] = []
         for d in self.descriptors:
             header = d.target | len(d.words) << 16 | d.awaited << 24 | d.barrier << 25 | 1 << 31
             rows.append((header - (1 << 32), 0, 0, 0))
-            rows += [(w.base, w.layer, w.position, w.tiles) for w in d.words]
+            rows += [(w.base + w.source * source, w.layer, w.position, w.tiles) for w in d.words]
         rows += [(0, 0, 0, 0)] * (-len(rows) % 4)
         return np.array(rows, "<i4")
 
@@ -103,9 +107,9 @@ class PhaseTable:
         if not 1 <= len(self.sections) <= MAX_SECTIONS:
             raise ValueError(f"a phase table has 1 to {MAX_SECTIONS} sections, not {len(self.sections)}")
 
-    def pack(self) -> bytes:
-        """The contents of the buffer of role `table`."""
-        bodies = [section.pack() for section in self.sections]
+    def pack(self, source: int = 0) -> bytes:
+        """The contents of the buffer of role `table`. source: rows of the source of the text."""
+        bodies = [section.pack(source) for section in self.sections]
         directory = np.zeros(16, "<u4")
         directory[:2] = TABLE_MAGIC, len(bodies)
         for s, (section, body) in enumerate(zip(self.sections, bodies, strict=True)):
@@ -121,10 +125,12 @@ class PhaseTable:
         bodies = [(len(section.pack()) // 4, section.repeats) for section in self.sections]
         return chunk + sum(beats * repeats for beats, repeats in bodies) - min(bodies[0][0], chunk - 1)
 
-    def expand(self, *, position: int, tiles: int) -> list[tuple[Descriptor, tuple[int, ...]]]:
+    def expand(
+        self, *, position: int, tiles: int, source: int = 0
+    ) -> list[tuple[Descriptor, tuple[int, ...]]]:
         """All descriptors that a run sends, in order, with the values of their words."""
         return [
-            (d, tuple(w.value(layer=layer, position=position, tiles=tiles) for w in d.words))
+            (d, tuple(w.value(layer=layer, position=position, tiles=tiles, source=source) for w in d.words))
             for section in self.sections
             for layer in range(section.repeats)
             for d in section.descriptors

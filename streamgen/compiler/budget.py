@@ -109,13 +109,14 @@ def require_cache(model: LogicalGraph, config: CompileConfig) -> None:
 
 
 def cached_attentions(model: LogicalGraph) -> Iterator[AttentionHeads]:
-    """The attentions of a model that read a cache."""
+    """The attentions of a model that read a cache, of the text or of its source."""
     kept = {value for operation in model.operations if operation.op.keeps_state for value in operation.values}
     for operation in model.operations:
         for layer in operation.op.layers:
             yield from cached_attentions(layer)
-        if (attention := operation.op.attention) is not None and operation.inputs[1] in kept:
-            yield attention
+        op = operation.op
+        if op.attention is not None and (op.reads_source or operation.inputs[1] in kept):
+            yield op.attention
 
 
 def _require_taken(policy: str, config: CompileConfig) -> None:

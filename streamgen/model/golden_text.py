@@ -14,6 +14,7 @@ from numpy import ndarray
 from streamgen.model.graph.interpret import exact
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.run import State
+from streamgen.model.source import Source, SourceLayers, require_source
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 
@@ -42,28 +43,37 @@ class GoldenModel:
 
     def __init__(self, model: LogicalGraph) -> None:
         self.vocabulary, self.context = vocabulary_of(model), model.context
+        self.layers = SourceLayers.of(model)
+        """The attentions over the source of a text, if the model has such."""
         self._interpreter = exact(model)
         (self._ids,) = (value.name for value in model.inputs)
         self._logits = model.outputs[0]
 
-    def __call__(self, ids: Sequence[int] | ndarray) -> ndarray:
-        """float32 [vocabulary]: the logits after the last token of a text."""
-        return self.session().last_logits(ids)
+    def __call__(self, ids: Sequence[int] | ndarray, source: Source | None = None) -> ndarray:
+        """float32 [vocabulary]: the logits after the last token of a text. source: see `session`."""
+        return self.session(source).last_logits(ids)
 
-    def session(self) -> "GoldenSession":
-        """A new, empty text."""
-        return GoldenSession(self)
+    def session(self, source: Source | None = None) -> "GoldenSession":
+        """A new, empty text. source: of the text. Raises ValueError if the model needs a source and none is
+        given, or the other way around."""
+        require_source(self.layers, source)
+        return GoldenSession(self, source)
 
-    def logits(self, ids: Sequence[int] | ndarray, pass_tokens: int = PASS_TOKENS) -> ndarray:
+    def logits(
+        self,
+        ids: Sequence[int] | ndarray,
+        pass_tokens: int = PASS_TOKENS,
+        source: Source | None = None,
+    ) -> ndarray:
         """float32 [tokens, vocabulary]: the logits after each token of a text, in passes of at most
-        `pass_tokens`.
+        `pass_tokens`. source: see `session`.
 
         Raises ValueError for no ids, unknown ids and more ids than the context holds; TypeError unless ids
         are integers.
         """
         if pass_tokens < 1:
             raise ValueError(f"pass_tokens is {pass_tokens}; at least 1 is needed")
-        session = self.session()
+        session = self.session(source)
         ids = session.checked(ids)
         parts = [ids[first : first + pass_tokens] for first in range(0, len(ids), pass_tokens)]
         return np.concatenate([session.logits(part) for part in parts])
@@ -75,13 +85,14 @@ class GoldenModel:
         *,
         sampler: Sampler | None = None,
         stop: Collection[int] = (),
+        source: Source | None = None,
     ) -> Iterator[int]:
         """The ids that continue a text, as they come; an id in `stop` is the last one.
 
-        sampler: greedy by default. Raises the ValueErrors of `logits`, and ValueError if the continued text
-        is longer than the context; both before anything runs.
+        source: see `session`. sampler: greedy by default. Raises the ValueErrors of `logits`, and ValueError
+        if the continued text is longer than the context; both before anything runs.
         """
-        session = self.session()
+        session = self.session(source)
         prompt = session.checked(ids, max_new_tokens)
         return session.generate(prompt, max_new_tokens, sampler=sampler or Sampler(), stop=stop)
 
@@ -96,8 +107,8 @@ class GoldenModel:
 class GoldenSession:
     """One text: its tokens so far, and their state. An interrupted pass does not change it."""
 
-    def __init__(self, model: GoldenModel) -> None:
-        self._model = model
+    def __init__(self, model: GoldenModel, source: Source | None = None) -> None:
+        self._model, self._source = model, source
         self.reset()
 
     @property
@@ -108,7 +119,7 @@ class GoldenSession:
     def reset(self) -> None:
         """Make the text empty again."""
         self._position = 0
-        self._state: State = {}
+        self._state: State = {} if self._source is None else self._source.state
 
     def logits(self, ids: Sequence[int] | ndarray) -> ndarray:
         """Append tokens as one pass: float32 [tokens, vocabulary], the logits after each token."""

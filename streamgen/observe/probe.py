@@ -68,7 +68,7 @@ class Probe:
         def observe(
             device: Device, images: Mapping[str, bytes], launch: Launch
         ) -> AbstractContextManager[None]:
-            graph = program.at(launch.tiles, launch.position, launch.variant)
+            graph = program.at(launch.tiles, launch.position, launch.variant, launch.source or None)
             return self._watch(device, images, graph, manifest, launch)
 
         return observe

@@ -256,7 +256,7 @@ class Profiler:
         @contextmanager
         def observe(device: Device, images: Mapping[str, bytes], launch: Launch) -> Iterator[None]:
             assert isinstance(device, SimulatedDevice)
-            graph = program.at(launch.tiles, launch.position, launch.variant)
+            graph = program.at(launch.tiles, launch.position, launch.variant, launch.source or None)
             channels = [port.channel for port in device.manifest.ports]
             before = {channel: device.traffic(channel) for channel in channels}
             device.profile(len(graph.nodes), _tokens(graph, device.manifest))

@@ -18,7 +18,6 @@ from typing import Self
 import numpy as np
 
 from streamgen.artifact.manifest import COMMAND_RUN, DEFAULT_TIMEOUT, Buffer, Manifest, RunError, StatusBlock
-from streamgen.artifact.phase_table import PhaseTable
 from streamgen.artifact.written import MANIFEST, WrittenFolder
 from streamgen.base.errors import DeviceError, DeviceTimeoutError
 from streamgen.base.files import Digest
@@ -33,11 +32,12 @@ from streamgen.runtime.verilog_text import require_harmless
 @dataclass(frozen=True, kw_only=True)
 class Launch:
     """The arguments of a run. tiles: number of token tiles. position: position of the first token. variant:
-    name of a variant of the manifest."""
+    name of a variant of the manifest. source: rows of the source of the text; 0 for none."""
 
     tiles: int
     position: int = 0
     variant: str | None = None
+    source: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,14 +174,16 @@ class Execution:
         timeout: float,
         position: int = 0,
         variant: str | None = None,
+        source: int = 0,
     ) -> dict[str, bytes]:
         """Do one run of the hardware: from the memory images of its inputs, by name, to the images of its
         outputs.
 
         position: position of the first token. variant: name of a variant of the manifest, a run that computes
-        only some of the outputs. timeout: seconds. Raises DeviceTimeoutError or DeviceError if the run fails.
+        only some of the outputs. source: rows of the source of the text. timeout: seconds. Raises
+        DeviceTimeoutError or DeviceError if the run fails.
         """
-        self.submit(images, tiles, position, variant)
+        self.submit(images, tiles, position, variant, source=source)
         return self.collect(timeout)
 
     def submit(
@@ -191,6 +193,7 @@ class Execution:
         position: int = 0,
         variant: str | None = None,
         slot: int | None = None,
+        source: int = 0,
     ) -> None:
         """Start a run behind the runs in flight. Arguments are those of `transfer`. slot: a slot without a
         run; by default any free slot. An input without an image must already lie in its buffer."""
@@ -198,7 +201,7 @@ class Execution:
         if slot is None:
             slot = next(k for k in range(self.slots) if k not in {flight.slot for flight in self._in_flight})
         chosen = self.manifest.variant(variant)
-        stale = self._load(device, chosen.program, slot)
+        stale = self._load(device, chosen.program.pack(source), slot)
         for info in self.buffers("input"):
             buffer = device.allocate(info.name, slot)
             if info.name in images:
@@ -214,7 +217,7 @@ class Execution:
         scalars = {"command": COMMAND_RUN, "tiles": tiles, "position": position, "timeout": self.patience}
         for name, value in scalars.items():
             device.set_scalar(name, value, slot)
-        launch = Launch(tiles=tiles, position=position, variant=variant)
+        launch = Launch(tiles=tiles, position=position, variant=variant, source=source)
         device.least_cycles[slot] = partial(self.least_cycles, launch)
         watched = ExitStack()
         watched.enter_context(self.observer(device, images, launch))
@@ -342,7 +345,7 @@ class Execution:
             except DeviceError:  # the caller already raises the first error
                 self.close()
 
-    def _load(self, device: Device, program: PhaseTable, slot: int) -> bool:
+    def _load(self, device: Device, table: bytes, slot: int) -> bool:
         """Write the phase table of a run, and all weights whose file has changed since they were written.
         Returns whether the hardware may keep other weights, so that it needs a reset. Raises RuntimeError
         if such weights have changed while a run is in flight."""
@@ -350,7 +353,7 @@ class Execution:
         for info in self.manifest.buffers:
             buffer = device.allocate(info.name, slot)
             if info.role == "table":
-                buffer.write(program.pack())
+                buffer.write(table)
             elif info.file is not None:
                 path = self.folder / info.file
                 stamp = _stamp(path)

@@ -10,7 +10,7 @@ id. A pass of the variant `KEEP`, after which the prompt continues, writes only 
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import NoReturn
@@ -32,13 +32,14 @@ from streamgen.text.sampling import Sampler
 class Pass:
     """A finished run of the hardware.
 
-    position: position of its first token. tokens: number of tokens. variant: `BEST` or `KEEP`; None if it
-    wrote logits. bytes: bytes of memory read and written; None if the device does not count them. status: its
-    status block.
+    position: position of its first token. tokens: number of tokens. source: rows of the source of the text;
+    0 for none. variant: `BEST` or `KEEP`; None if it wrote logits. bytes: bytes of memory read and written;
+    None if the device does not count them. status: its status block.
     """
 
     position: int
     tokens: int
+    source: int
     variant: str | None
     bytes: int | None
     status: StatusBlock
@@ -52,11 +53,21 @@ class Pass:
 @dataclass(frozen=True)
 class TextPart:
     """Tokens of a text for one pass. ids: int [tokens]. position: position of the first token. variant:
-    variant of the run."""
+    variant of the run. source: rows of the source of the text."""
 
     ids: np.ndarray
     position: int
     variant: str | None
+    source: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SourceImages:
+    """The source of a text in memory. rows: the number of its rows. images: contents of buffers of role
+    `state`, by name, before the first pass."""
+
+    rows: int
+    images: Mapping[str, bytes]
 
 
 class TextDevice:
@@ -98,9 +109,9 @@ class TextDevice:
         """Open the device now. Otherwise the first pass opens it, and may have to build a simulator first."""
         _ = self.execution.device
 
-    def session(self) -> "Session":
-        """Begin a new, empty text."""
-        return Session(self)
+    def session(self, source: SourceImages | None = None) -> "Session":
+        """Begin a new, empty text. source: of the text."""
+        return Session(self, source)
 
     def run(self, session: "Session", parts: Sequence[TextPart]) -> Iterator[dict[str, np.ndarray]]:
         """Do passes in order, with several in flight, and yield the outputs of each pass by buffer.
@@ -123,7 +134,7 @@ class TextDevice:
                 images = {
                     name: packed(infos[name], array, tokens) for name, array in given.items() if name in infos
                 }
-                self.execution.submit(images, tokens, part.position, part.variant)
+                self.execution.submit(images, tokens, part.position, part.variant, source=part.source)
                 waiting.append(part)
             while waiting:
                 yield self._collected(waiting.popleft())
@@ -137,7 +148,14 @@ class TextDevice:
         moved = None if after is None or self._moved is None else after - self._moved
         self._moved = after
         self.passes.append(
-            Pass(position=part.position, tokens=tokens, variant=part.variant, bytes=moved, status=status)
+            Pass(
+                position=part.position,
+                tokens=tokens,
+                source=part.source,
+                variant=part.variant,
+                bytes=moved,
+                status=status,
+            )
         )
         return {
             name: cropped(infos[name], unpacked(infos[name], image, tokens), tokens)
@@ -165,7 +183,7 @@ class TextDevice:
         if self._active is not None:
             held = {info.name: device.allocate(info.name).read(info.bytes) for info in states}
             self._stored[self._active], self._active = held, None
-        stored = self._stored.get(session, {})
+        stored = self._stored.get(session, {} if session.source is None else session.source.images)
         for info in states:
             device.allocate(info.name).write(stored.get(info.name, bytes(info.bytes)))
         self._active = session
@@ -175,8 +193,8 @@ class TextDevice:
 class Session:
     """One text: its tokens so far, with their keys and values on the device."""
 
-    def __init__(self, device: TextDevice) -> None:
-        self._device = device
+    def __init__(self, device: TextDevice, source: SourceImages | None = None) -> None:
+        self._device, self.source = device, source
         self._position = 0
 
     @property
@@ -234,12 +252,12 @@ class Session:
     def _append(self, ids: np.ndarray, variant: str | None = None) -> dict[str, np.ndarray]:
         """Append tokens and return the outputs of the last pass. variant: variant of the last pass; the
         passes before it write only keys and values."""
-        most = self._device.max_tokens
+        most, rows = self._device.max_tokens, 0 if self.source is None else self.source.rows
         last: dict[str, np.ndarray] = {}
         with self._device.turn:  # no passes of other texts in between
             self.checked(ids)  # another thread may have continued the text
             parts = [
-                TextPart(ids[first : first + most], self._position + first, KEEP)
+                TextPart(ids[first : first + most], self._position + first, KEEP, rows)
                 for first in range(0, len(ids), most)
             ]
             parts[-1] = replace(parts[-1], variant=variant)

@@ -1,11 +1,12 @@
 """Encode the descriptors of a program: constant fields are wired, all others are sent as affine words.
 
 Every field of every node is evaluated for every phase, for several numbers of token tiles, for the first,
-second and last walk of a section, and for positions at both ends of the context. The numbers of token tiles
+second and last walk of a section, for positions at both ends of the context, and for one, two and the most
+rows of a source. The numbers of token tiles
 are all numbers up to 64, and beyond that the powers of two, their neighbours and both ends. If nothing is
 emitted yet, they are only the ends. A field with one value everywhere becomes a constant of the hardware. In
 each phase any other field must equal base + layer * (walk) + position * (first position) + tiles * (number of
-tiles).
+tiles) + source * (rows of the source).
 """
 
 from collections.abc import Callable, Mapping
@@ -43,13 +44,13 @@ def encode(program: Program, awaited: set[str], first: set[str], *, ends: bool =
     because the input would have to wait for them. ends: evaluate only one token tile and the largest number
     of tiles. The result is the same for a program that can be emitted.
 
-    Raises GraphError if a field is not affine in walk, position and token tiles.
+    Raises GraphError if a field is not affine in walk, position, token tiles and rows of the source.
     """
     graph = program.graph
     variants: dict[str, Callable[[Graph], Graph]] = {_WHOLE: lambda graph: graph, **program.variants}
     values: dict[str, _Values] = {name: {} for name in variants}
     for run in _runs(program, sorted({1, program.max_tiles}) if ends else _tiles(program.max_tiles)):
-        whole = program.at(run.tiles, run.position)
+        whole = program.at(run.tiles, run.position, None, run.source)
         for name, variant in variants.items():
             values[name][run] = _describe(variant(whole), run.end)
     constants: dict[str, dict[str, int]] = {}
@@ -104,10 +105,11 @@ def _order(graph: Graph, first: set[str]) -> list[Node]:
 
 @dataclass(frozen=True)
 class _Walk:
-    """A run and a walk for which descriptors are evaluated. end: 0 for the first walk of each section, 1 for
-    the second, 2 for the last."""
+    """A run and a walk for which descriptors are evaluated. source: rows of a source. end: 0 for the first
+    walk of each section, 1 for the second, 2 for the last."""
 
     tiles: int
+    source: int
     position: int = 0
     end: int = 0
 
@@ -119,13 +121,20 @@ _Values = dict[_Walk, _Described]
 def _runs(program: Program, tiles: list[int]) -> list[_Walk]:
     """The walks to evaluate. The first ones differ from the very first in only one variable, by one step if
     there is room for it."""
-    runs = [_Walk(tiles[0])]
+    least, most = min(1, program.source), program.source
+    runs = [_Walk(tiles[0], least)]
+    runs += [_Walk(tiles[0], rows) for rows in (2, most) if rows <= most]
     if program.last_position(1):
-        runs.append(_Walk(tiles[0], 1))
+        runs.append(_Walk(tiles[0], least, 1))
     ends = range(1, 3) if any(walks > 1 for _, walks in program.graph.walked()) else ()
-    runs += [_Walk(tiles[0], end=end) for end in ends]
-    runs += [_Walk(t) for t in tiles[1:]]
-    runs += [_Walk(t, program.last_position(t), end) for t in (tiles[0], tiles[-1]) for end in (0, *ends)]
+    runs += [_Walk(tiles[0], least, end=end) for end in ends]
+    runs += [_Walk(t, least) for t in tiles[1:]]
+    runs += [
+        _Walk(t, rows, program.last_position(t), end)
+        for rows in (least, most)
+        for t in (tiles[0], tiles[-1])
+        for end in (0, *ends)
+    ]
     return list(dict.fromkeys(runs))
 
 
@@ -152,8 +161,8 @@ def _describe(graph: Graph, end: int) -> _Described:
 
 def _fit(points: dict[_Walk, int], walks: int, node: str, field: str) -> Word:
     first, *others = points
-    slopes = {"layer": 0, "position": 0, "tiles": 0}
     steps = {run: _steps(run, walks) for run in points}
+    slopes = dict.fromkeys(steps[first], 0)
     for run in others:
         moved = {name: steps[run][name] - steps[first][name] for name in slopes}
         (name, *rest) = [name for name, step in moved.items() if step] or [""]
@@ -165,12 +174,14 @@ def _fit(points: dict[_Walk, int], walks: int, node: str, field: str) -> Word:
         if promised != value:
             law = " + ".join([str(base), *(f"{slope} * {name}" for name, slope in slopes.items() if slope)])
             where = ", ".join(f"{name} {step}" for name, step in steps[run].items())
+            *names, last = slopes
             raise GraphError(
-                f"descriptor field {field!r} of node {node!r} is not affine in layer, position and tiles: it "
-                f"is {value} at {where}; expected {law}"
+                f"descriptor field {field!r} of node {node!r} is not affine in {', '.join(names)} and "
+                f"{last}: it is {value} at {where}; expected {law}"
             )
     return Word(base=base, **slopes)
 
 
 def _steps(run: _Walk, walks: int) -> dict[str, int]:
-    return {"layer": _walk(run.end, walks), "position": run.position, "tiles": run.tiles}
+    steps = {"layer": _walk(run.end, walks), "position": run.position, "tiles": run.tiles}
+    return steps | ({"source": run.source} if run.source else {})

@@ -22,7 +22,7 @@ _KEPT = 32  # cached graphs of smaller runs; sizing, placement and emission ask 
 
 
 def finish(
-    build: Callable[[int, int], Graph],
+    build: Callable[..., Graph],
     token_lanes: int,
     max_tiles: int,
     strategy: Strategy = "conservative",
@@ -31,6 +31,8 @@ def finish(
     place: Callable[[Program, float], Regions] | None = None,
     after: After | None = None,
     counted: Counted | None = None,
+    *,
+    source: int = 0,
 ) -> tuple[Program, list[int]]:
     """The program of a family of graphs, and the scheduled cycles of the phases of its corner runs; the
     largest run comes first.
@@ -41,34 +43,40 @@ def finish(
     has become too full. In that case the passes are repeated, with a little more room on each SLR for FIFOs
     that grow.
 
-    The corner runs are one tile and the largest number of tiles, at the first and at the last position. They
-    end as scheduled. FIFOs that are deep enough for them are deep enough for all runs between, which may wait
-    for some cycles for a place in a FIFO.
+    The corner runs are one tile and the largest number of tiles, at the first and at the last position, with
+    one row of a source and with the most. They end as scheduled. FIFOs that are deep enough for them are deep
+    enough for all runs between, which may wait for some cycles for a place in a FIFO.
 
-    build: called with a number of token tiles and the position of the first token; returns the unfinished
-    graph (no forks, no converters, no depths) of this run. All runs end inside the context, if there is one.
-    variants: for each variant of a run, the bounds that differ, by node (`streamgen.model.graph.Variant`).
-    place: chooses the SLRs of nodes; see `emit.place_program`. after: called with the graph of the largest
-    run after each pass. counted: called with the progress of long passes.
+    build: called with a number of token tiles, the position of the first token and, if there is a source,
+    its rows; returns the unfinished graph (no forks, no converters, no depths) of this run. All runs end
+    inside the context, if there is one. source: most rows of a source; 0 for none. variants: for each variant
+    of a run, the bounds that differ, by node (`streamgen.model.graph.Variant`). place: chooses the SLRs of
+    nodes; see `emit.place_program`. after: called with the graph of the largest run after each pass. counted:
+    called with the progress of long passes.
 
     Raises GraphError if a smaller run needs other hardware than the largest.
     """
     show = after or (lambda name, value: None)
-    family = Program(Graph("", (), (), ()), token_lanes, max_tiles, build, context)
-    runs = [(tiles, position) for tiles in (max_tiles, 1) for position in (family.last_position(tiles), 0)]
-    (most, last), *others = dict.fromkeys(runs)
-    unfinished = build(most, last)
+    family = Program(Graph("", (), (), ()), token_lanes, max_tiles, build, context, source)
+    runs = [
+        (tiles, position, *rows)
+        for rows in ([(source,), (1,)] if source else [()])
+        for tiles in (max_tiles, 1)
+        for position in (family.last_position(tiles), 0)
+    ]
+    largest_run, *others = dict.fromkeys(runs)
+    unfinished = build(*largest_run)
     smallest = None
     if others:
-        _require_same_hardware(unfinished, unfinished_smallest := build(1, 0), 1)
+        _require_same_hardware(unfinished, unfinished_smallest := build(*others[-1]), 1)
         smallest = insert_forks(unfinished_smallest)
     show("forks", forked := insert_forks(unfinished))
     show("converters", converted := insert_converters(forked, smallest=smallest, counted=counted))
     largest = place_constants(converted)
 
     @lru_cache(maxsize=_KEPT)
-    def smaller(tiles: int, position: int) -> Graph:
-        graph = build(tiles, position)
+    def smaller(tiles: int, position: int, *rows: int) -> Graph:
+        graph = build(tiles, position, *rows)
         _require_same_hardware(unfinished, graph, tiles)
         return place_constants(insert_converters(insert_forks(graph, largest), largest))
 
@@ -82,7 +90,8 @@ def finish(
     for number in range(1, 1 + _PLACED):
         branched = _branched(lowered, regions)
         regions = branched.regions
-        sized, cycles = size_fifos([branched.at(*run) for run in dict.fromkeys(runs)], strategy, counted)
+        corners = [branched.at(run[0], run[1], None, *run[2:]) for run in dict.fromkeys(runs)]
+        sized, cycles = size_fifos(corners, strategy, counted)
         program = _sized(branched, sized)
         if place is None:
             break
@@ -109,9 +118,9 @@ def _branched(lowered: Program, regions: Regions) -> Program:
         return branch_forks(graph, regions)[0].with_boundaries(crossings)
 
     @lru_cache(maxsize=_KEPT)
-    def smaller(tiles: int, position: int) -> Graph:
+    def smaller(tiles: int, position: int, *rows: int) -> Graph:
         assert lowered.smaller is not None
-        return branched(lowered.smaller(tiles, position))
+        return branched(lowered.smaller(tiles, position, *rows))
 
     largest, placed = branch_forks(lowered.graph, regions)
     crossings |= placed.crossings(largest)
@@ -127,9 +136,9 @@ def _branched(lowered: Program, regions: Regions) -> Program:
 def _sized(branched: Program, sized: Graph) -> Program:
     depths = {(e.source, e.target): e.depth for e in sized.edges if e.depth is not None}
 
-    def build(tiles: int, position: int) -> Graph:
+    def build(tiles: int, position: int, *rows: int) -> Graph:
         assert branched.smaller is not None
-        return branched.smaller(tiles, position).with_depths(depths)
+        return branched.smaller(tiles, position, *rows).with_depths(depths)
 
     return replace(branched, graph=sized, smaller=build)
 

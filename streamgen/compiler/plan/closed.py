@@ -51,8 +51,8 @@ class _Phase:
     phase works on one row of a pass. beats: beats of weights of a column. engine: cycles of the engine for a
     row. first: cycles of the engine beside the rows. share: share of the engine's work before attention
     begins. late: share of the engine's work before the first row is whole, if an operation holds whole rows
-    of results. attention: its heads, or None. held: elements of rows that operations hold whole. widest:
-    elements of the widest row."""
+    of results. attention: its heads, or None. source: rows of a source that attention reads; 0 for none.
+    held: elements of rows that operations hold whole. widest: elements of the widest row."""
 
     section: int
     walks: int
@@ -63,6 +63,7 @@ class _Phase:
     share: float = 1.0
     late: float = 0.0
     attention: AttentionHeads | None
+    source: int = 0
     held: int
     widest: int
 
@@ -72,7 +73,7 @@ class ClosedForm:
 
     def __init__(self, model: LogicalGraph, plan: HardwarePlan, memory: Channel) -> None:
         scheduled = schedule(model, (), early_last_rows=True)
-        self._plan, self._memory = plan, memory
+        self._plan, self._memory, self._source = plan, memory, model.source
         self.engine = Engine(scheduled, plan, extents(scheduled, plan))
         self.weights = self.engine.weights
         self._sections = [
@@ -130,7 +131,7 @@ class ClosedForm:
         for phase in (phase for phases in self._sections for phase in phases):
             engine += phase.walks * (1 if phase.one_row else tokens) * phase.engine
             if (heads := phase.attention) is not None:
-                tiles = -(-(position + tokens) // plan.attention_lanes)
+                tiles = -(-(phase.source or position + tokens) // plan.attention_lanes)
                 attention += phase.walks * tokens * heads.heads * tiles
         return max(self.beats() / self._memory.rate, engine, attention)
 
@@ -146,12 +147,12 @@ class ClosedForm:
         op = phase.attention
         if op is None:
             return 0.0, 0.0
-        length = position + tokens
+        length, held = (phase.source, phase.source) if phase.source else (position + tokens, position)
         tiles = -(-length // plan.attention_lanes)
         period = max(tiles, op.head_dim // min(plan.lanes, op.head_dim))
         codes = op.kv_heads * -(-op.head_dim * 8 // BEAT_BITS) + -(-op.kv_heads * SCALE.size // BEAT_BITS)
         channels = plan.cache_channels or plan.kv_channels
-        each = position * codes / channels  # of keys, and of values
+        each = held * codes / channels  # of keys, and of values
         beats = each if 2 * channels <= plan.kv_channels else 2 * each
         rate = self._memory.rate
         load = KvLoadParams.prefetch / (self._memory.latency + KvLoadParams.burst / rate)
@@ -165,6 +166,7 @@ class ClosedForm:
             "walks": walks,
             "one_row": all(value.shape.rows == "one" for value in values),
             "attention": next((op for step in phase.steps if (op := step.op.attention) is not None), None),
+            "source": self._source if any(step.op.reads_source for step in phase.steps) else 0,
             "held": sum(step.op.held(step.inputs[0].shape.features) for step in plain if step.inputs),
             "widest": max((v.shape.features for s in plain for v in s.outputs), default=0),
         }

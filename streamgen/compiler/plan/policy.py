@@ -90,7 +90,7 @@ def hardware(model: LogicalGraph, budget: Budget) -> HardwarePlan:
             f"reads {counted(lanes, 'position')} per cycle (CompileConfig.attention_lanes), each from "
             f"another channel, and all caches lie on {counted(plan.kv_channels, 'channel')}"
         )
-    return replace(plan, attention_lanes=lanes, cache_channels=asked)
+    return replace(plan, attention_lanes=lanes, cache_channels=asked, source=model.source)
 
 
 def _hardware(model: LogicalGraph, budget: Budget) -> HardwarePlan:
@@ -352,10 +352,12 @@ def finished(
     lanes, context = binding.plan.token_lanes, model.context
     tiles = binding.plan.largest // lanes
 
-    def build(tiles: int, position: int) -> Graph:
-        return binding.graph(tiles * lanes, position)
+    def build(tiles: int, position: int, *source: int) -> Graph:
+        return binding.graph(tiles * lanes, position, *source)
 
-    program, cycles = finish(build, lanes, tiles, sizing, context, variants, place, after, counted)
+    program, cycles = finish(
+        build, lanes, tiles, sizing, context, variants, place, after, counted, source=model.source
+    )
     program = replace(program, whole=model.mixes_tokens and not context)
     if context or len(binding.phases) > 1:
         return program, {}

@@ -157,7 +157,10 @@ def _attention(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedFo
 
 
 def _cache_load(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:
-    return replace(params, layout=_layout(params.layout, old, new), lanes=new.attention_lanes)
+    layout = _layout(params.layout, old, new)
+    if not params.max_new:  # of a source, which has as many rows in any context
+        layout = replace(layout, positions=params.layout.positions)
+    return replace(params, layout=layout, lanes=new.attention_lanes)
 
 
 def _cache_store(params: Any, old: HardwarePlan, new: HardwarePlan, form: ClosedForm) -> Any:

@@ -94,19 +94,19 @@ class Given:
         return ResidentMatmuls(self.schedule, self.plan, self.extent)
 
 
-def bind(given: Given, tokens: int, position: int, like: Binding | None = None) -> Binding:
-    """The kernels of a run of `tokens` tokens from `position` on. like: binding of the largest run, whose
-    instances the uses share; None for the largest run itself.
+def bind(given: Given, tokens: int, position: int, source: int = 0, like: Binding | None = None) -> Binding:
+    """The kernels of a run of `tokens` tokens from `position` on, of a text whose source has `source` rows.
+    like: binding of the largest run, whose instances the uses share; None for the largest run itself.
 
     Raises GraphError if no kernel computes an operation.
     """
-    return Binder(given, tokens, position, like).bind()
+    return Binder(given, tokens, position, source, like).bind()
 
 
 class Binder:
     """Binds one run. Operations see it as a `place.PhaseSite`."""
 
-    def __init__(self, given: Given, tokens: int, position: int, like: Binding | None) -> None:
+    def __init__(self, given: Given, tokens: int, position: int, source: int, like: Binding | None) -> None:
         self.schedule, self.plan, self.extent = given.schedule, given.plan, given.extent
         self._caches = cache_places(given.schedule)
         taken = [f"load_{given.tensors[name]}" for name in self.schedule.inputs]
@@ -114,7 +114,7 @@ class Binder:
         self._instances = Instances(None if like is None else like.uses, given.plan.fabric, taken)
         self._uses = Uses(
             self._instances, given.plan, extent=given.extent, memory=given.memory, tensors=given.tensors,
-            tokens=tokens, position=position,
+            tokens=tokens, position=position, source=source,
         )  # fmt: skip
         self._holds = Holds()
         self._matmuls = Matmuls(

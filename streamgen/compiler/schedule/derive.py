@@ -76,12 +76,14 @@ class Derivation:
             tensors=plan.boundary.tensors or tensor_names(model),
         )
 
-    def graph(self, tokens: int, position: int) -> Graph:
-        """The graph of a run of `tokens` tokens from `position` on, before forks and converters."""
-        if (tokens, position) == self._largest_run:
+    def graph(self, tokens: int, position: int, source: int | None = None) -> Graph:
+        """The graph of a run of `tokens` tokens from `position` on, before forks and converters. source: rows
+        of the source of the text; None for the most."""
+        source = self.plan.source if source is None else source
+        if (tokens, position, source) == self._largest_run:
             return self.largest
         steered, binding = self._largest
-        bound = self._bound(tokens, position, binding)
+        bound = bind(self._given, tokens, position, source, binding)
         graph = steer(self._name, self.schedule, bound, self.plan, self._given.memory, steered).graph
         built = self._params
         if graph.by_name.keys() != built.keys():
@@ -142,16 +144,13 @@ class Derivation:
         return tuple(phase.name for phase in self.schedule.phases)
 
     @property
-    def _largest_run(self) -> tuple[int, int]:
+    def _largest_run(self) -> tuple[int, int, int]:
         plan = self.plan
-        return plan.largest, max(0, plan.context - plan.largest)
-
-    def _bound(self, tokens: int, position: int, like: Binding | None = None) -> Binding:
-        return bind(self._given, tokens, position, like)
+        return plan.largest, max(0, plan.context - plan.largest), plan.source
 
     @cached_property
     def _largest(self) -> tuple[Steered, Binding]:
-        binding = self._bound(*self._largest_run)
+        binding = bind(self._given, *self._largest_run)
         return steer(self._name, self.schedule, binding, self.plan, self._given.memory), binding
 
     @cached_property

@@ -51,6 +51,7 @@ class PhaseSite:
         self._tables: dict[Operator, int] = {}
         self.tokens, self.position = uses.tokens, uses.position
         self.context, self.lanes, self.memory = uses.plan.context, uses.plan.lanes, uses.memory
+        self.source, self.most_source = uses.source, uses.plan.source
         self.attention_lanes = uses.plan.attention_lanes
         self.rows, self.count = uses.rows, uses.count
 
@@ -123,16 +124,17 @@ class PhaseSite:
         return self._uses.numbers(name, self.phase)
 
     def caches(
-        self, width: int, dtype: str, heads: int, beside: KvLayout | None = None
+        self, width: int, dtype: str, heads: int, beside: KvLayout | None = None, *, source: int | None = None
     ) -> tuple[KvLayout, int, int, int]:
         place = self._places[self.own]
         plan = self._uses.plan
+        index = place.index if source is None else source
         layout = KvLayout(
             dtype=dtype,
             width=width,
             heads=heads,
             layers=place.layers,
-            positions=self.context,
+            positions=self.context if source is None else self.most_source,
             channels=plan.cache_channels or plan.kv_channels,
         )
         if beside is not None:
@@ -142,7 +144,7 @@ class PhaseSite:
             while channels > plan.attention_lanes and own / (channels // 2) <= _UNEVEN * others:
                 channels //= 2
             layout = replace(layout, channels=channels)
-        first = place.index * layout.channels % plan.kv_channels
+        first = index * layout.channels % plan.kv_channels
         return layout, first, place.layer, place.step
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -156,7 +158,7 @@ def cache_places(schedule: Schedule) -> dict[Step, CachePlace]:
     memory if their layers advance equally from walk to walk; a section with a single walk fits any."""
     kinds: dict[tuple[Operator, int], dict[int, list[Step]]] = {}
     for phase in schedule.phases:
-        own = [step for step in phase.steps if step.op.keeps_state]
+        own = [step for step in phase.steps if step.op.keeps_state or step.op.reads_source]
         for index, step in enumerate(own):
             kinds.setdefault((step.op, index), {}).setdefault(phase.section, []).append(step)
     places: dict[Step, CachePlace] = {}

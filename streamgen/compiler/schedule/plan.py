@@ -13,7 +13,8 @@ from streamgen.platform.boards import ULTRASCALE_PLUS, Fabric
 class HardwarePlan:
     """The hardware of a model.
 
-    max_tokens: largest number of tokens of a run. context: positions of a text. columns: columns of the
+    max_tokens: largest number of tokens of a run. context: positions of a text. source: most rows of the
+    source of a text; 0 for none. columns: columns of the
     engine, column c on channel c; 0 for no engine. n_lanes: rows that a column of the engine computes side by
     side. lanes: elements per cycle between matmuls. kv_channels: number of channels of all caches, a power of
     two. cache_channels: number of these channels for keys, and the same number for values; None for all.
@@ -28,6 +29,7 @@ class HardwarePlan:
 
     max_tokens: int
     context: int
+    source: int = 0
     columns: int = 0
     n_lanes: int = 1
     lanes: int

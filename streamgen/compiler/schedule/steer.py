@@ -349,16 +349,20 @@ class _Steering:
         self, params: RouteParams | SelectParams, bounds: Mapping[int, Bounds], port: Port
     ) -> tuple[RouteParams | SelectParams, Mapping[int, Bounds]]:
         """The parameters and bounds of a steering kernel in the order of a port. Descriptors need numbers
-        that are linear in the tokens of a pass: where that of tokens is not, rows are counted, too."""
+        that are linear in the tokens of a pass: where that of tokens is not, rows are counted, too, and a row
+        whose tokens have several elements has its length."""
         node = self._nodes.get(port.node)  # None: a hold
         if node is None or port.name not in getattr(node.params, "squares", ()):
             return params, bounds
         rows = {phase: prod(given["itensor"].tripcounts[:-1]) for phase, given in bounds.items()}
         tokens = [given["itensor"].tripcounts[-1] for given in bounds.values()]
-        return (
-            replace(params, max_tokens=max(tokens), max_rows=max(2, *rows.values())),
-            {phase: {**given, "rows": rows[phase]} for phase, given in bounds.items()},
-        )
+        params = replace(params, max_tokens=max(tokens), max_rows=max(2, *rows.values()))
+        by_rows: dict[int, Bounds] = {p: {**given, "rows": rows[p]} for p, given in bounds.items()}
+        lengths = {phase: (node.bounds[phase] or {}).get("length") for phase in bounds}
+        if node.params.lanes > 1 and None not in lengths.values():  # type: ignore[attr-defined]
+            params = replace(params, width=node.params.lanes)  # type: ignore[attr-defined]
+            by_rows = {phase: {**given, "length": lengths[phase]} for phase, given in by_rows.items()}
+        return params, by_rows
 
     # The graph.
 

@@ -26,7 +26,7 @@ INPUT_PREFETCH = (
 
 
 class Uses:
-    """The uses of kernels in one run of `tokens` tokens from `position` on.
+    """The uses of kernels in one run of `tokens` tokens from `position` on, with `source` rows of a source.
 
     extent: features of values with padding. memory: a memory channel of the board. tensors: names of inputs
     and outputs in memory.
@@ -42,9 +42,10 @@ class Uses:
         tensors: Mapping[str, str],
         tokens: int,
         position: int,
+        source: int,
     ) -> None:
         self.plan, self.extent, self.memory = plan, extent, memory
-        self.tokens, self.position = tokens, position
+        self.tokens, self.position, self.source = tokens, position, source
         self._instances, self._tensors = instances, tensors
         self._spread: dict[str, int] = {}  # channels of constants, by the name of their reader
         self.unasked: dict[str, Bounds] = {}

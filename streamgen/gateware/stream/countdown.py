@@ -36,9 +36,10 @@ class CountdownParams:
         return Countdown(self)
 
 
-def add_rows(m: Module, most: int, descriptor: Any) -> Any:
+def add_rows(m: Module, most: int, descriptor: Any, width: int = 1) -> Any:
     """A stream of the fields of each descriptor, once for each of its `rows`, of which there are at most so
-    many. A descriptor without rows is one."""
+    many. A descriptor without rows is one. width: elements of a token, a power of two; with several, `tokens`
+    of a descriptor are the elements of a row, and those of the stream its tokens."""
     if most == 1:
         return descriptor
     rows = CountdownParams(bits=most.bit_length()).build()
@@ -53,6 +54,9 @@ def add_rows(m: Module, most: int, descriptor: Any) -> Any:
     ]
     with m.If(rows.taken):
         m.d.sync += row.payload.eq(descriptor.payload)
+        if width > 1:
+            tokens = (descriptor.payload.tokens + width - 1) >> (width.bit_length() - 1)
+            m.d.sync += row.payload.tokens.eq(tokens)
     return row
 
 

@@ -37,7 +37,8 @@ class AttentionRowsParams:
     max_length: int
     max_rows: int
     squares: ClassVar[frozenset[str]]
-    """Ports whose streams have a tile for each row and position. Their tokens grow with the square of t."""
+    """Ports whose numbers of tokens are not linear in t: they grow with its square or, with lanes, in
+    steps."""
 
     def __post_init__(self) -> None:
         for name, most in (

@@ -21,7 +21,7 @@ Contexts of one row wait for each other some cycles: the third is let in when th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from amaranth import Cat, Module, Mux, Signal, Value
@@ -58,7 +58,10 @@ class AttentionValuesParams(AttentionRowsParams):
 
     p_bits: int = 12
     width: int = 1
-    squares: ClassVar[frozenset[str]] = frozenset({"i_p", "i_v"})
+
+    @property
+    def squares(self) -> frozenset[str]:  # type: ignore[override]
+        return frozenset({"i_p", "i_v"} | ({"i_v_scale"} if self.lanes > 1 else set()))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -54,7 +54,8 @@ class KvLoadParams:
     """layout: the cache. lanes: positions of a tile, a divisor of the channels. parts: of a row, sent one
     after the other (a row of scales holds those of all heads). pieces: the pieces in which rows of the pass
     come: some heads or, if there is one head, some parts, of all positions, then the next. max_new: positions
-    of a pass; 0 for a cache that the host writes. max_again: the most times that a head is sent. prefetch, burst, rate, latency: as of a Load.
+    of a pass; 0 for a cache that the host writes. max_again: the most times that a head is sent. prefetch,
+    burst, rate, latency: as of a Load.
 
     Bounds: layer, position (of the first row of the pass), rows (positions of the pass), again.
     """

@@ -351,7 +351,9 @@ class KvTiles(wiring.Component):
             rest = given.position[:split]
             tiles = given.position[split:] + rest.any()
             m.d.sync += [running.eq(1), head.eq(0), whole.eq(tiles), wholes.eq(tiles)]
-            m.d.sync += mask.eq(lanes_before(Cat(rest, Const(0, 1)), p.lanes) | ~rest.any().replicate(p.lanes))
+            m.d.sync += mask.eq(
+                lanes_before(Cat(rest, Const(0, 1)), p.lanes) | ~rest.any().replicate(p.lanes)
+            )
         return valid, tile, SimpleNamespace(turn=Const(0), ends=Const(0), whole=Const(1))
 
     def _rows(

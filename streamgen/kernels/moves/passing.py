@@ -34,14 +34,17 @@ def passed(bounds: Bounds, name: str, token_bits: int, max_tokens: int, rows: in
 class SteeredParams:
     """Params of a kernel with `ways` ports, of which each execution uses one.
 
-    max_rows: the most rows of an execution; with several, max_tokens are those of a row. Bounds: {"itensor":
-    ITensor, "way": int}, the stream that passes and the number of its port; and "rows" (1).
+    max_rows: the most rows of an execution; with several, max_tokens are those of a row. width: elements of a
+    row in a token, a power of two; with several, a descriptor gives the length of a row, and its last token
+    may have padding. Bounds: {"itensor": ITensor, "way": int}, the stream that passes and the number of its
+    port; "rows" (1); and with a width the "length" of a row.
     """
 
     token_bits: int
     ways: int
     max_tokens: int
     max_rows: int = 1
+    width: int = 1
     moves: ClassVar[bool] = True
     ports: ClassVar[str]
     """What there are several of, "inputs" or "outputs"."""
@@ -52,16 +55,24 @@ class SteeredParams:
                 raise ValueError(
                     f"{name} of {self._name} must be at least {least}, not {getattr(self, name)}"
                 )
+        if self.width < 1 or self.width & (self.width - 1) or (self.width > 1 and self.max_rows == 1):
+            raise ValueError(
+                f"width of {self._name} is {self.width}; 1 is needed or, with several rows, a power of two"
+            )
 
     def descriptor_fields(self) -> tuple[Field, ...]:
-        fields = Field("port", bits_for(self.ways - 1)), Field("tokens", self.max_tokens.bit_length())
+        longest = self.max_tokens * self.width
+        fields = Field("port", bits_for(self.ways - 1)), Field("tokens", longest.bit_length())
         return fields if self.max_rows == 1 else (*fields, Field("rows", self.max_rows.bit_length()))
 
     def describe(self, bounds: Bounds) -> Mapping[str, int]:
         count, rows = self._itensor(bounds).token_count, bounds.get("rows", 1)
         if not 1 <= rows <= self.max_rows or count % rows:
             raise ValueError(f"rows is {rows}; 1 to {self.max_rows} are allowed, which divide {count} tokens")
-        described = {"port": self._way(bounds), "tokens": count // rows}
+        tokens = count // rows
+        if self.width > 1 and -(-(length := bounds["length"]) // self.width) != tokens:
+            raise ValueError(f"length is {length}; {tokens} tokens of {self.width} are no row of it")
+        described = {"port": self._way(bounds), "tokens": tokens if self.width == 1 else length}
         return described if self.max_rows == 1 else {**described, "rows": rows}
 
     @property
@@ -76,9 +87,9 @@ class SteeredParams:
         if self.max_rows == 1:
             return tokens
         fields = sum(field.bits for field in self.descriptor_fields())
-        return (
-            tokens + CountdownParams(bits=self.max_rows.bit_length()).resources + Resources(lut=0, ff=fields)
-        )
+        rounding = self.max_tokens.bit_length() if self.width > 1 else 0
+        rows = CountdownParams(bits=self.max_rows.bit_length()).resources
+        return tokens + rows + Resources(lut=rounding, ff=fields)
 
     @property
     def _name(self) -> str:

@@ -72,7 +72,7 @@ class Route(Splitter):
         p = self._params
         chosen = Signal(p.ways, reset_less=True)
         outputs = [getattr(self, f"o_{way}") for way in range(p.ways)]
-        row = add_rows(m, p.max_rows, self.i_descriptor)
+        row = add_rows(m, p.max_rows, self.i_descriptor, p.width)
         count = add_steering(m, p.count, row, self.i, chosen, outputs)
         with m.If(count.taken):
             m.d.sync += chosen.eq(Cat(row.payload.port == way for way in range(p.ways)))

@@ -93,7 +93,7 @@ class Select(wiring.Component):
         if self._params.max_rows == 1:
             wiring.connect(m, wiring.flipped(self.i_descriptor), switch.i_descriptor)
         else:
-            row = add_rows(m, self._params.max_rows, self.i_descriptor)
+            row = add_rows(m, self._params.max_rows, self.i_descriptor, self._params.width)
             m.d.comb += [
                 switch.i_descriptor.valid.eq(row.valid),
                 switch.i_descriptor.payload.port.eq(row.payload.port),

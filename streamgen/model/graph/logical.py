@@ -125,7 +125,8 @@ class Operator(ABC):
     depends only on the same row of the inputs, independent of its place in the text, and `bind` accepts any
     number of rows; rows that nothing reads are then not computed. takes_last_row: whether the result is the
     last row of the pass. keeps_state: whether rows of all positions stay in memory from pass to pass
-    (`Site.caches`); the result is then read in the phase that fills it. is_constant: whether the result is a
+    (`Site.caches`); the result is then read in the phase that fills it. reads_source: whether it reads rows
+    that the host writes into memory before a text begins. is_constant: whether the result is a
     row that is known before a run.
 
     padding: of rows, so that any size can be tiled. "none": `bind` takes and returns rows without padding.
@@ -140,6 +141,7 @@ class Operator(ABC):
     row_wise: ClassVar[bool] = False
     takes_last_row: ClassVar[bool] = False
     keeps_state: ClassVar[bool] = False
+    reads_source: ClassVar[bool] = False
     is_constant: ClassVar[bool] = False
     padding: Padding = "none"
 
@@ -268,7 +270,8 @@ class LogicalGraph:
     their use, that shapes fit, that nothing is unused, and that an operation computes each output.
 
     context: positions that a text may have; 0 if nothing depends on positions. requested: outputs that a run
-    writes only on request. tokens: of each sequence, if the graph holds for one number alone, else 0."""
+    writes only on request. tokens: of each sequence, if the graph holds for one number alone, else 0. source:
+    rows that the source of a text may have; 0 if nothing reads a source."""
 
     inputs: tuple[Input, ...]
     operations: tuple[Operation, ...]
@@ -277,6 +280,7 @@ class LogicalGraph:
     context: int = 0
     requested: frozenset[str] = frozenset()
     tokens: int = 0
+    source: int = 0
 
     def __post_init__(self) -> None:
         if self.context < 0:

@@ -1,5 +1,5 @@
 """A family of graphs with one structure and one hardware, for runs of any number of tokens at any
-position."""
+position, with any number of rows of a source."""
 
 from __future__ import annotations
 
@@ -108,8 +108,9 @@ class Program:
 
     graph: the finished graph of the largest run; its params and FIFO depths are the hardware. token_lanes:
     tokens of a tile. max_tiles: token tiles of the largest run. smaller: returns the finished graph of a run
-    of fewer tiles, or at another position, with equal params and other bounds. context: the positions of a
-    run are below it; 0 if nothing depends on positions. variants: runs that leave out some work, by name.
+    of fewer tiles, at another position, or with fewer rows of a source, with equal params and other bounds.
+    context: the positions of a run are below it; 0 if nothing depends on positions. source: most rows of the
+    source of a text; 0 for none. variants: runs that leave out some work, by name.
     regions: the places of nodes, if they were chosen before FIFOs were sized. whole: all tokens of a sequence
     belong to one run.
     """
@@ -117,23 +118,30 @@ class Program:
     graph: Graph
     token_lanes: int = 1
     max_tiles: int = 1
-    smaller: Callable[[int, int], Graph] | None = field(default=None, repr=False)
+    smaller: Callable[..., Graph] | None = field(default=None, repr=False)
     context: int = 0
+    source: int = 0
     variants: Mapping[str, Variant] = field(default_factory=dict)
     regions: Regions = field(default_factory=Regions)
     whole: bool = False
 
-    def at(self, tiles: int, position: int = 0, variant: str | None = None) -> Graph:
-        """The graph of a run of `tiles` token tiles with the first token at `position`. Raises ValueError
-        unless 1 <= tiles <= max_tiles and the last token is inside the context."""
+    def at(
+        self, tiles: int, position: int = 0, variant: str | None = None, source: int | None = None
+    ) -> Graph:
+        """The graph of a run of `tiles` token tiles with the first token at `position`. source: rows of the
+        source; None for the most. Raises ValueError unless 1 <= tiles <= max_tiles, the last token is inside
+        the context, and 1 <= source <= the most, if there is a source."""
         if not 1 <= tiles <= self.max_tiles:
             raise ValueError(f"tiles is {tiles}; 1 to {self.max_tiles} are allowed")
         last = self.last_position(tiles)
         if not 0 <= position <= last:
             raise ValueError(f"position is {position}; 0 to {last} are allowed for {tiles} token tiles")
+        rows = self.source if source is None else source
+        if not min(1, self.source) <= rows <= self.source:
+            raise ValueError(f"source has {rows} rows; {min(1, self.source)} to {self.source} are allowed")
         graph = self.graph
-        if self.smaller is not None and (tiles, position) != (self.max_tiles, last):
-            graph = self.smaller(tiles, position)
+        if self.smaller is not None and (tiles, position, rows) != (self.max_tiles, last, self.source):
+            graph = self.smaller(tiles, position, *([rows] if self.source else []))
         return graph if variant is None else self.variants[variant](graph)
 
     def last_position(self, tiles: int) -> int:

@@ -22,6 +22,7 @@ from streamgen.model.operations.rotary import Rotary
 from streamgen.model.operations.scalar import Scalar
 from streamgen.model.operations.slice import Slice
 from streamgen.model.operations.softmax import Softmax
+from streamgen.model.operations.source_attention import SourceAttention
 from streamgen.model.operations.table_rows import TableRows
 from streamgen.model.operations.token_row import TokenRow
 from streamgen.model.operations.top_k import TopK
@@ -50,6 +51,7 @@ __all__ = [
     "Scalar",
     "Slice",
     "Softmax",
+    "SourceAttention",
     "TableRows",
     "TokenRow",
     "TopK",

@@ -11,24 +11,20 @@ position of the text (from a `Cache`) or, without a cache, one row for each toke
 result is defined in `exact_attention`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from streamgen.base.errors import GraphError
-from streamgen.itensor import ITensor
-from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
-from streamgen.kernels.attention.values import AttentionValuesParams
-from streamgen.kernels.elementwise import BinaryParams, ScalarParams
 from streamgen.kernels.memory import KvLoadParams
 from streamgen.model.graph.logical import AttentionHeads, Exact, Operator, Shape
 from streamgen.model.graph.run import Run
+from streamgen.model.operations.attended import AttentionRows, attended, quantised_queries
 from streamgen.model.operations.cache import quantise_heads_of
 from streamgen.model.operations.exact_attention import HeadCodes, attend, quantise_heads, window_bounds
-from streamgen.model.operations.site import Codes, Kept, Site, Stream, head_lanes
+from streamgen.model.operations.site import Codes, Kept, Site, Stream
 from streamgen.numbers.quantisation import Numbers
 
 
@@ -166,11 +162,8 @@ class Attention(Operator):
         Keys and values that are rows of the pass come one per cycle.
         """
         q, keys, values, *biases = inputs
-        name = f"quantise_{site.name}"
-        queries = quantise_heads_of(site, name, self.heads, self.head_dim, q, lambda tile: True)
+        queries = quantised_queries(site, self, q)
         cached = isinstance(keys, Kept)
-        position, most = (site.position, site.context) if cached else (0, site.tokens)
-        lanes = site.attention_lanes if cached else 1
         if cached:
             again = site.tokens * self.group
             keys = Codes(_loaded(site, keys, 0, again), _loaded(site, keys, 1, again))
@@ -181,74 +174,11 @@ class Attention(Operator):
                 quantise_heads_of(site, name, self.kv_heads, self.head_dim, stream)
                 for name, stream in zip(names, (keys, values), strict=True)
             )
-        built: dict[str, int] = {
-            "dims": self.head_dim,
-            "lanes": lanes,
-            "group": self.group,
-            "max_length": most,
-            "max_rows": site.tokens * self.heads,
-        }
-        where = {"heads": self.kv_heads, "t": site.tokens, "length": position + site.tokens}
-        scores = site.kernel(
-            "scores",
-            AttentionScoresParams(**built),
-            {**where, "scale": self.scale},
-            i_q=queries.x,
-            i_q_scale=queries.scale,
-            i_k=keys.x,
-            i_k_scale=keys.scale,
-        )["o"]
-        rows = {"rows": site.tokens * self.heads, "length": where["length"]}
+        position, most = (site.position, site.context) if cached else (0, site.tokens)
         window = 0 if self.window is None or (self.causal and self.window >= most) else self.window
-        mask = {
-            **rows,
-            **window_bounds(position, window, causal=self.causal),
-            "rows_per_position": self.group,
-            "rows_per_head": site.tokens * self.group,
-        }
-        mask |= {"start": self.start} if self.start else {}
-        if self.soft_cap is not None:
-            cap = ScalarParams(
-                function="soft_cap",
-                lanes=lanes,
-                max_tokens=-(-most // lanes),
-                max_rows=site.tokens * self.heads,
-            )
-            bounds = {"itensor": scores.itensor, "constant": self.soft_cap, **rows}
-            scores = site.kernel("soft_cap", cap, bounds, i=scores)["o"]
-        for bias in biases:
-            scores = self._with_bias(site, scores, bias, where, rows)
-        longest = most
-        if mask["window"] and not self.causal:  # numbers of the softmax have the bits of its longest row
-            last = mask["position"] + site.tokens - 1
-            longest = max(most, mask["window"], 1 << (last.bit_length() - 1))
-        params = AttentionSoftmaxParams(lanes=lanes, max_length=longest, p_bits=self.p_bits)
-        shares = site.kernel("softmax", params, mask, i=scores)
-        sums = AttentionValuesParams(**built, p_bits=self.p_bits, width=head_lanes(site, self.head_dim))
-        ports = site.kernel(
-            "values",
-            sums,
-            where,
-            i_p=shares["o_p"],
-            i_sum=shares["o_sum"],
-            i_v=values.x,
-            i_v_scale=values.scale,
-        )
-        return (ports["o"],)
-
-    def _with_bias(
-        self, site: Site, scores: Stream, bias: Stream, where: Mapping[str, int], rows: Mapping[str, int]
-    ) -> Stream:
-        """Scores plus the numbers of their heads and positions, one per cycle."""
-        positions = bias.shape.features // self.heads
-        loops = (where["heads"], where["t"], self.group, where["length"])
-        steps = (self.group * positions, 1, positions, 1)
-        order = ITensor((1, 1), "f24", loops, steps, ((1,), (0, 2, 3)))
-        add = BinaryParams(
-            operation="add", lanes=1, max_tokens=site.tokens, max_rows=site.tokens * self.heads
-        )
-        bounds = {"itensor": scores.itensor, "b": order, **rows}
-        return site.kernel("score_bias", add, bounds, i_a=scores, i_b=bias)["o"]
+        seen = window_bounds(position, window, causal=self.causal)
+        rows = AttentionRows(site.tokens, position + site.tokens, most, site.attention_lanes if cached else 1)
+        return (attended(site, self, rows, queries, keys, values, seen, biases),)
 
     def __str__(self) -> str:
         parts = [f"{self.heads} x {self.head_dim} on {self.kv_heads}"]

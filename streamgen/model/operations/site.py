@@ -117,7 +117,8 @@ class Site(Protocol):
     """See the module.
 
     name: of the operation. ops: the operation in each walk of the section. tokens: of the run. position: of
-    the first token. context: positions that a text may have. lanes: elements that vector kernels take in a
+    the first token. context: positions that a text may have. source, most_source: rows of the source of the
+    text, and the most that a source may have. lanes: elements that vector kernels take in a
     cycle (rows of heads: `head_lanes`). attention_lanes: positions of a cache that attention takes in a
     cycle. memory: a channel of the board.
     """
@@ -127,6 +128,8 @@ class Site(Protocol):
     tokens: int
     position: int
     context: int
+    source: int
+    most_source: int
     lanes: int
     attention_lanes: int
     memory: Channel
@@ -187,11 +190,12 @@ class Site(Protocol):
         ...
 
     def caches(
-        self, width: int, dtype: str, heads: int, beside: KvLayout | None = None
+        self, width: int, dtype: str, heads: int, beside: KvLayout | None = None, *, source: int | None = None
     ) -> tuple[KvLayout, int, int, int]:
         """The layout of the operation's cache in memory, its first channel, its layer, and the layers of a
         walk. beside: other rows of the same positions. If these rows are few compared with those, they are on
-        fewer channels, which differ for keys and values."""
+        fewer channels, which differ for keys and values. source: of a source, 0 for keys and 1 for values;
+        None for a cache of the text."""
         ...
 
     def once(self, key: Hashable, make: Callable[[], _Found]) -> _Found:

@@ -39,7 +39,7 @@ def record(execution: Execution) -> Iterator[list[Recorded]]:
             for info in execution.buffers("output")
             if info.name in chosen.outputs
         }
-        table = chosen.program.pack()
+        table = chosen.program.pack(launch.source)
         runs.append(Recorded(launch=launch, table=table, inputs=dict(images), outputs=outputs))
 
     execution.observer, execution.alone = observer, True

@@ -49,6 +49,38 @@ def test_rows(kind, stalls):
 
 
 @pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize("width", [2, 4])
+def test_rows_whose_tokens_have_several_elements(kind, width, stalls):
+    """As `test_rows`, with lengths of rows that fill their last token and that do not."""
+    rng = np.random.default_rng(6)
+    params = PARAMS[kind](token_bits=32, ways=3, max_tokens=8, max_rows=8, width=width)
+    counts = [
+        (8, 8 * width),
+        (1, 1),
+        (8, 1),
+        (1, width + 1),
+        *rng.integers(1, 8 * width + 1, (8, 2)).tolist(),
+    ]
+    cases = []
+    for count, length in counts:
+        trips = (min(count, 8), -(-length // width))
+        cases.append(case(kind, int(rng.integers(3)), trips, rng, rows=trips[0], length=length))
+    check_golden(params, cases, stalls)
+    for bounds, given in cases[:5]:
+        check_promises(params, bounds, given)
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+def test_bad_lengths(kind):
+    params = PARAMS[kind](token_bits=32, ways=2, max_tokens=8, max_rows=8, width=4)
+    with pytest.raises(ValueError, match=r"^length is 13; 3 tokens of 4 are no row of it$"):
+        params.describe({"itensor": rows((3, 3)), "way": 0, "rows": 3, "length": 13})
+    for width, most in ((3, 8), (0, 8), (4, 1)):
+        with pytest.raises(ValueError, match=rf"^width of a {kind} is {width}; 1 is needed or, with several"):
+            PARAMS[kind](token_bits=32, ways=2, max_tokens=8, max_rows=most, width=width)
+
+
+@pytest.mark.parametrize("kind", PARAMS)
 @pytest.mark.parametrize("count", [2, 9])
 def test_bad_rows(kind, count):
     params = PARAMS[kind](token_bits=32, ways=2, max_tokens=8, max_rows=8)
