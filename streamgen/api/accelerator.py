@@ -131,10 +131,7 @@ class Accelerator:
         """
         target = Path(folder).resolve()
         with new_folder(target, WRITTEN, sum(map(_stored_bytes, self.manifests))) as place:
-            if any(group.design is None for group in self.groups):
-                self._copy(place)
-            else:
-                self._fill(place)
+            self.fill(place)
         self.close()
         self._folder = target
         return target
@@ -372,6 +369,13 @@ class Accelerator:
             self._launches = [tuple(group.launches) for group in execution.groups]
             if debugging.needed:
                 execution.close()
+
+    def fill(self, folder: Path) -> None:
+        """Write all files into an existing folder. Raises OSError if that fails; files may then be left."""
+        if any(group.design is None for group in self.groups):
+            self._copy(folder)
+        else:
+            self._fill(folder)
 
     def _copy(self, folder: Path) -> None:
         """Copy the files of the written accelerator."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from streamgen.api.accelerator import Accelerator
 from streamgen.api.groups import Group
-from streamgen.api.language_model import GRAPH, LanguageModel
+from streamgen.api.language_model import ENCODER, GRAPH, LanguageModel
 from streamgen.api.sentence_encoder import GoldenEncoder, SentenceEncoder
 from streamgen.artifact.written import CHAIN_FILE, WrittenFolder
 from streamgen.base.collector import collector_at_rest
@@ -71,7 +71,21 @@ def compile(
     *,
     tokenizer: Tokenizer | None = None,
     after: After | None = None,
+    text: None = None,
 ) -> Accelerator: ...
+
+
+@overload
+def compile(
+    model: "torch.nn.Module",
+    example_inputs: Any,
+    config: CompileConfig | None = None,
+    progress: Progress | None = None,
+    *,
+    tokenizer: Tokenizer | None = None,
+    after: After | None = None,
+    text: int | str,
+) -> LanguageModel: ...
 
 
 @one_at_a_time
@@ -83,6 +97,7 @@ def compile(
     *,
     tokenizer: Tokenizer | None = None,
     after: After | None = None,
+    text: int | str | None = None,
 ) -> Accelerator:
     """Compile a model to an `Accelerator`, a language model to a `LanguageModel`, or an encoder of sentences
     to a `SentenceEncoder`.
@@ -98,7 +113,9 @@ def compile(
     more than ids. config: budgets, formats and fixed factors. tokenizer: tokenizer of a language model; by
     default the tokenizer of the file or folder. progress: called with each step; by default steps go to
     standard error if it is a terminal. after: called with the result of each pass
-    (`streamgen.base.progress`).
+    (`streamgen.base.progress`). text: position or name of the argument that is a text, if the module writes
+    it about its other arguments, the source. The result is then a `LanguageModel` with an `encoder`, two
+    designs of which each may take the whole board.
 
     Raises UnsupportedOperationError with all unsupported operations, their module paths and source lines;
     ImportMismatchError if the imported graph and the module differ; CheckpointError for an unusable file;
@@ -108,19 +125,26 @@ def compile(
     show = after or (lambda name, result: None)
     with told(progress) as tell, collector_at_rest():
         asked = checked_config(config)
+        if text is not None:
+            return _of_source(model, example_inputs, text, asked, tokenizer, tell, show)
         read = _quantised(model, example_inputs, asked, tokenizer, tell, show)
-        _warn_of_settings(read.text)
-        tell(step(3, _STEPS, "planning the design"))
+        return _compiled(read, asked, tell, show)
 
-        def build(design: PlannedDesign) -> list[Group]:
-            show("plan", design.plan)
-            several = len(design.parts)
-            return [
-                _built(part, _of_group(tell, number, several), show)
-                for number, part in enumerate(design.parts, 1)
-            ]
 
-        design, groups = planned(read.plain, read.graph, asked, read.config, read.longest, build)
+def _compiled(read: "_Read", asked: CompileConfig, tell: Progress, show: After) -> Accelerator:
+    """The steps of `compile` from the plan on. asked: the configuration of the user."""
+    _warn_of_settings(read.text)
+    tell(step(3, _STEPS, "planning the design"))
+
+    def build(design: PlannedDesign) -> list[Group]:
+        show("plan", design.plan)
+        several = len(design.parts)
+        return [
+            _built(part, _of_group(tell, number, several), show)
+            for number, part in enumerate(design.parts, 1)
+        ]
+
+    design, groups = planned(read.plain, read.graph, asked, read.config, read.longest, build)
     if read.text is not None:
         return LanguageModel(groups[0], design.config, read.text, model=design.graph, plan=design.plan)
     tensors = design.parts[0].derivation.tensors
@@ -131,6 +155,37 @@ def compile(
     if read.sentences is not None:
         return SentenceEncoder(groups, chain, interface, read.sentences, plan=design.plan)
     return Accelerator(groups, chain, interface, plan=design.plan)
+
+
+def _of_source(
+    model: Any,
+    example_inputs: Any,
+    text: int | str,
+    asked: CompileConfig,
+    tokenizer: Tokenizer | None,
+    tell: Progress,
+    show: After,
+) -> LanguageModel:
+    """`compile` of a module that writes a text about a source: a language model and its encoder."""
+    if isinstance(model, (str, Path, LogicalGraph)):
+        raise TypeError(f"text is {text!r}; only a torch module has an argument that is a text")
+    with needed("compiling a model"):
+        from streamgen.model import frontend  # torch takes seconds to load
+
+        tell(step(1, _STEPS, "exporting the module"))
+        with frontend.checking(asked.check_import):
+            parts = frontend.import_text_of_source(model, example_inputs, text, asked.context)
+    read = _quantised(parts.text, None, asked, tokenizer, tell, show)
+    writer = _compiled(read, asked, tell, show)
+    assert isinstance(writer, LanguageModel)
+    whole = 1 if parts.source.whole else parts.text.source  # rows of the encoder's runs
+    changes: dict[str, Any] = {"name": f"{asked.name}_{ENCODER}", "max_tokens": whole, "context": None}
+    own = replace(asked, **changes, goal=None if asked.goal != "small" else "small")
+    encoder = _quantised(parts.source.graph, None, own, None, tell, show)
+    writer.encoder = _compiled(
+        encoder._replace(interface=frontend.interface_of(parts.source)), own, tell, show
+    )
+    return writer
 
 
 @one_at_a_time
@@ -213,26 +268,33 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
     elif (place / GRAPH).exists():
         raise ValueError(f"{place} is the folder of a language model, but it has no {MODEL}; write it again")
     else:
-        chain = Chain.read(place) if (place / CHAIN_FILE).exists() else None
-        places = [place] if chain is None else [chain.place(place, name) for name in chain.folders]
-        parts = [WrittenFolder.read(part, changed=changed_files) for part in places]
-        groups = [
-            _group(load_program(part.path, trust, part.content), None, Notes.read(part.path, part.content))
-            for part in parts
-        ]
-        interface = read_interface(place, parts[0].content if chain is None else None)
-        given: dict[str, Any] = {"folder": place, "changed_files": changed_files}
-        if (place / SENTENCES).exists():
-            tokenizer = SentenceTokenizer.read_written(
-                partial(read_file, place) if chain is not None else parts[0].content
-            )
-            accelerator = SentenceEncoder(groups, chain, interface, tokenizer, **given)
-        else:
-            accelerator = Accelerator(groups, chain, interface, **given)
+        accelerator = _loaded(place, trust, changed_files)
+    if (place / GRAPH).exists() and (place / ENCODER).is_dir():
+        assert isinstance(accelerator, LanguageModel)
+        accelerator.encoder = load(place / ENCODER, trust, changed_files=changed_files)
     _ = accelerator.inputs  # reads the manifests
     accelerator.require_whole()
     _warn_of_settings(getattr(accelerator, "text", None), caller=3)
     return accelerator
+
+
+def _loaded(place: Path, trust: Collection[str], changed_files: bool) -> Accelerator:
+    """The accelerator of a folder that is not that of a language model."""
+    chain = Chain.read(place) if (place / CHAIN_FILE).exists() else None
+    places = [place] if chain is None else [chain.place(place, name) for name in chain.folders]
+    parts = [WrittenFolder.read(part, changed=changed_files) for part in places]
+    groups = [
+        _group(load_program(part.path, trust, part.content), None, Notes.read(part.path, part.content))
+        for part in parts
+    ]
+    interface = read_interface(place, parts[0].content if chain is None else None)
+    given: dict[str, Any] = {"folder": place, "changed_files": changed_files}
+    if (place / SENTENCES).exists():
+        tokenizer = SentenceTokenizer.read_written(
+            partial(read_file, place) if chain is not None else parts[0].content
+        )
+        return SentenceEncoder(groups, chain, interface, tokenizer, **given)
+    return Accelerator(groups, chain, interface, **given)
 
 
 class _Read(NamedTuple):

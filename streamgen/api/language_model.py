@@ -31,7 +31,7 @@ from streamgen.model.golden_text import GoldenModel
 from streamgen.model.graph import Program, Regions
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations.storage import load_graph, save_graph
-from streamgen.model.source import Source, SourceLayers, require_source
+from streamgen.model.source import NO_SOURCE, SourceLayers, TextSource, require_source
 from streamgen.observe.debugging import Debugging
 from streamgen.observe.profile import Profile, Profiler
 from streamgen.observe.report import Notes, PassTiming, Report
@@ -46,6 +46,8 @@ from streamgen.text.stored import MODEL, Text, read_text, text_files, write_text
 from streamgen.text.tokenizer import Tokenizer
 
 GRAPH = "model.npz"
+ENCODER = "encoder"
+"""Folder of the encoder, beside the files of a language model."""
 
 
 class LanguageModel(Accelerator):
@@ -53,8 +55,8 @@ class LanguageModel(Accelerator):
 
     `run(ids)` computes the logits after the last token of a text, float32 [vocabulary]. `golden(ids)`
     computes the same logits without hardware. If the text has a source (`source_layers`), its arrays follow
-    the ids: keys and values of each layer in turn, [rows, features]. model: the quantised graph; None if it
-    is in `folder`.
+    the ids: those that `source` takes. model: the quantised graph; None if it is in `folder`. encoder: makes
+    keys and values of the source of a text.
     """
 
     def __init__(
@@ -68,10 +70,13 @@ class LanguageModel(Accelerator):
         folder: Path | None = None,
         changed_files: bool = False,
         trust: Collection[str] = (),
+        encoder: Accelerator | None = None,
     ) -> None:
         super().__init__([group], None, plan=plan, folder=folder, changed_files=changed_files)
         self.config, self.vocabulary, self.tokenizer = config, text.vocabulary, text.tokenizer
         self.text, self._model, self._trust = text, model, trust
+        self.encoder = encoder
+        """The accelerator of the encoder, if the model has one (`compile(text=...)`)."""
         self._device: TextDevice | None = None
         self._profiler: Profiler | None = None
 
@@ -156,25 +161,30 @@ class LanguageModel(Accelerator):
         """The layers that read a source of the text; None if the text has no source."""
         return SourceLayers.of(self._quantised)
 
-    def source(self, *rows: np.ndarray) -> Source | None:
-        """The source of a text. rows: keys and values of each layer in turn, float32 [rows, features]; none
-        for a model without a source. Raises ValueError for arrays that do not fit `source_layers`."""
-        layers = self.source_layers
-        source = Source.of(layers, rows) if rows and layers is not None else None
-        if rows and layers is None:
-            raise ValueError("a source is given, but the model reads none")
-        require_source(layers, source)
-        return source
+    def source(self, *inputs: Any, golden: bool = False, **given: Any) -> TextSource:
+        """The source of a text. inputs: arguments of the encoder, which runs; for a model without an encoder,
+        keys and values of each layer in turn, float32 [rows, features]. golden: let the golden model of the
+        encoder compute the same bits. given: further arguments of the encoder's `run`, such as `device`.
+
+        Raises the errors of the encoder's `run`, and ValueError for a model that reads no source, and for
+        arrays that do not fit `source_layers`.
+        """
+        if (layers := self.source_layers) is None:
+            raise ValueError(NO_SOURCE)
+        if self.encoder is None:
+            return TextSource.of(layers, inputs)
+        rows = self.encoder.golden(*inputs) if golden else self.encoder.run(*inputs, **given)
+        return TextSource.of(layers, [array.reshape(-1, array.shape[-1]) for array in rows])
 
     def session(
-        self, device: OpenDevice | None = None, *, profiled: bool = False, source: Source | None = None
+        self, device: OpenDevice | None = None, *, profiled: bool = False, source: TextSource | None = None
     ) -> Session:
         """Start a text, which is empty at first. device, profiled: see `device`. source: of the text; see
         `source`. Raises ValueError without the source that the model needs."""
         require_source(self.source_layers, source)
         return self._session(self.device(device=device, profiled=profiled), source)
 
-    def logits(self, ids: Sequence[int] | np.ndarray, source: Source | None = None) -> np.ndarray:
+    def logits(self, ids: Sequence[int] | np.ndarray, source: TextSource | None = None) -> np.ndarray:
         """Logits after each token of a text, float32 [tokens, vocabulary]. Each token takes one pass."""
         return self.session(source=source).logits(ids)
 
@@ -191,7 +201,7 @@ class LanguageModel(Accelerator):
         golden: bool = False,
         device: OpenDevice | None = None,
         trace: str | Path | None = None,
-        source: Source | None = None,
+        source: TextSource | None = None,
     ) -> Iterator[str | int]:
         """Yield the continuation of a prompt: pieces of text for a text or a chat, ids for ids. By default,
         each token is the likeliest one.
@@ -276,6 +286,8 @@ class LanguageModel(Accelerator):
         """Close the device. The next pass opens it again, and all texts start over."""
         super().close()
         self._device = self._profiler = None
+        if self.encoder is not None:
+            self.encoder.close()
 
     def random_inputs(self, tokens: int, seed: int) -> list[np.ndarray]:
         """Random ids of a text of `tokens` tokens: uint32 [tokens]."""
@@ -312,14 +324,15 @@ class LanguageModel(Accelerator):
     ) -> Any:
         if not inputs or (len(inputs) != 1 and self.source_layers is None):
             raise TypeError(f"run takes the ids of a text; {len(inputs)} inputs are given")
-        ids, source = inputs[0], self.source(*inputs[1:])
+        ids, source = inputs[0], self.source(*inputs[1:]) if inputs[1:] else None
+        require_source(self.source_layers, source)
         if not debugging.needed:
             texts = self.device(memory, debugging.device, debugging.progress)
             return self._session(texts, source).last_logits(ids)
         with self._watched(memory, debugging) as execution:
             return self._session(self._texts(execution.groups[0], timeout), source).last_logits(ids)
 
-    def _session(self, texts: TextDevice, source: Source | None) -> Session:
+    def _session(self, texts: TextDevice, source: TextSource | None) -> Session:
         """A new text on a device. source: of the text."""
         if source is None:
             return texts.session()
@@ -371,7 +384,17 @@ class LanguageModel(Accelerator):
         return f"vocabulary {vocabulary}, context {context}, {self.config.size('max_tokens'):,} a pass"
 
     def _fill_interface(self, folder: Path) -> None:
-        """Write nothing: arguments and results are not nested."""
+        """Write the encoder; arguments and results are not nested."""
+        if self.encoder is not None:
+            place = folder / ENCODER
+            place.mkdir()
+            self.encoder.fill(place)
+
+    def _copy(self, folder: Path) -> None:
+        super()._copy(folder)
+        if self.encoder is not None:
+            (folder / ENCODER).mkdir()
+            self.encoder.fill(folder / ENCODER)
 
     def _fill_program(self, group: Group, folder: Path) -> None:
         """Write the quantised model, from which loading derives the program again."""

@@ -72,3 +72,9 @@ def ring_resources(bits: int, depth: int, kind: Kind | None = None) -> Resources
         blocks = QueueParams(bits=bits, depth=depth, memory=kind or "bram").storage
         return Resources(lut=0, ff=0, bram=blocks.bram, uram=blocks.uram)
     return Resources(lut=8 * -(-bits // (14 if depth <= 32 else 7)), ff=bits)
+
+
+def shares(row: Value, count: int) -> list[Value]:
+    """A row, split into that many parts."""
+    bits = len(row) // count
+    return [row.word_select(k, bits) for k in range(count)]

@@ -14,7 +14,7 @@ from numpy import ndarray
 from streamgen.model.graph.interpret import exact
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.run import State
-from streamgen.model.source import Source, SourceLayers, require_source
+from streamgen.model.source import SourceLayers, TextSource, require_source
 from streamgen.text.prompt import checked_ids
 from streamgen.text.sampling import Sampler
 
@@ -49,11 +49,11 @@ class GoldenModel:
         (self._ids,) = (value.name for value in model.inputs)
         self._logits = model.outputs[0]
 
-    def __call__(self, ids: Sequence[int] | ndarray, source: Source | None = None) -> ndarray:
+    def __call__(self, ids: Sequence[int] | ndarray, source: TextSource | None = None) -> ndarray:
         """float32 [vocabulary]: the logits after the last token of a text. source: see `session`."""
         return self.session(source).last_logits(ids)
 
-    def session(self, source: Source | None = None) -> "GoldenSession":
+    def session(self, source: TextSource | None = None) -> "GoldenSession":
         """A new, empty text. source: of the text. Raises ValueError if the model needs a source and none is
         given, or the other way around."""
         require_source(self.layers, source)
@@ -63,7 +63,7 @@ class GoldenModel:
         self,
         ids: Sequence[int] | ndarray,
         pass_tokens: int = PASS_TOKENS,
-        source: Source | None = None,
+        source: TextSource | None = None,
     ) -> ndarray:
         """float32 [tokens, vocabulary]: the logits after each token of a text, in passes of at most
         `pass_tokens`. source: see `session`.
@@ -85,7 +85,7 @@ class GoldenModel:
         *,
         sampler: Sampler | None = None,
         stop: Collection[int] = (),
-        source: Source | None = None,
+        source: TextSource | None = None,
     ) -> Iterator[int]:
         """The ids that continue a text, as they come; an id in `stop` is the last one.
 
@@ -107,7 +107,7 @@ class GoldenModel:
 class GoldenSession:
     """One text: its tokens so far, and their state. An interrupted pass does not change it."""
 
-    def __init__(self, model: GoldenModel, source: Source | None = None) -> None:
+    def __init__(self, model: GoldenModel, source: TextSource | None = None) -> None:
         self._model, self._source = model, source
         self.reset()
 

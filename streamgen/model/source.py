@@ -21,6 +21,8 @@ from streamgen.model.operations.exact_attention import HeadCodes, quantise_heads
 from streamgen.model.operations.source_attention import KINDS, PARTS, source_buffer
 from streamgen.numbers.formats import round_f24
 
+NO_SOURCE = "a source is given, but the model reads none"
+
 
 @dataclass(frozen=True)
 class SourceLayers:
@@ -76,7 +78,7 @@ class SourceLayers:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class TextSource:
     """The source of a text. layers: of its model. arrays: keys and values of each layer in turn, f24 values
     [rows, features]."""
 
@@ -84,7 +86,7 @@ class Source:
     arrays: tuple[np.ndarray, ...]
 
     @classmethod
-    def of(cls, layers: SourceLayers, rows: Sequence[np.ndarray]) -> "Source":
+    def of(cls, layers: SourceLayers, rows: Sequence[np.ndarray]) -> "TextSource":
         """Rounds the arrays; see `SourceLayers.checked` for errors."""
         return cls(layers, tuple(round_f24(array) for array in layers.checked(rows)))
 
@@ -137,7 +139,7 @@ def _layouts(graph: Graph) -> dict[str, KvLayout]:
     }
 
 
-def require_source(layers: SourceLayers | None, source: Source | None) -> None:
+def require_source(layers: SourceLayers | None, source: TextSource | None) -> None:
     """Raise ValueError if a model needs a source that is not given, or is given one that it does not read."""
     if layers is not None and source is None:
         raise ValueError(
@@ -145,4 +147,4 @@ def require_source(layers: SourceLayers | None, source: Source | None) -> None:
             f"{layers.features}] with up to {layers.most} rows"
         )
     if layers is None and source is not None:
-        raise ValueError("a source is given, but the model reads none")
+        raise ValueError(NO_SOURCE)

@@ -5,14 +5,12 @@
 Rows of positions before the pass come from the channels' loads, in channel p mod channels, so a tile is a row
 each of `lanes` neighbouring channels and is taken in one cycle. Rows of the pass itself come in on `i`,
 position by position, head by head, and wait in a memory until the head that they belong to is put together,
-one a cycle: nothing is read from memory that this pass has written. A row of several `parts` (scales: those
-of all heads of a position) is sent part by part.
+one a cycle: nothing is read from memory that this pass has written. A cache that the host writes has no such
+rows (`max_new` 0). A row of several `parts` (scales: those of all heads of a position) is sent part by part.
 
 Rows of the pass may come in several `pieces`: of all positions some heads, or some parts of a row, before the
 next ones, as a matmul makes them. What needs a piece does not wait for those behind it. Where pieces are of
 rows, tiles with rows of the pass are put together piece by piece, each in words of its own.
-
-A cache that the host writes has no rows of the pass (`max_new` 0): its tiles all come out of memory.
 
 Tiles go through a ring that holds the longest context once, or more. The last reading of a tile gives its
 place free, and a tile can be read as soon as it is written: contexts that are read once pass in three cycles.
@@ -37,7 +35,7 @@ from streamgen.contract import Field
 from streamgen.contract.cost import Resources
 from streamgen.fifo.queue import Kind, Queue, QueueParams
 from streamgen.gateware.stream import descriptor_layout, descriptor_signature
-from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style, wide_kind
+from streamgen.kernels.row_parts import lanes_before, ring_resources, ring_style, shares, wide_kind
 from streamgen.numbers import formats
 from streamgen.platform.boards import ULTRASCALE_PLUS
 
@@ -229,7 +227,7 @@ class KvTiles(wiring.Component):
         room, last = (at - freed)[: len(written)] != p.depth, Signal()
         build = self._build if p.max_new else self._build_of_memory
         valid, rows, piece = build(m, queues[0].o, room & last)
-        words = Array(Cat(_shares(row, p.words)[n] for row in rows) for n in range(p.words))
+        words = Array(Cat(shares(row, p.words)[n] for row in rows) for n in range(p.words))
         place = Mux(piece.whole, word, Cat(word[: ceil_log2(p.piece_words)], piece.turn))
         write = ring.write_port()
         m.d.comb += [
@@ -494,15 +492,9 @@ class KvTiles(wiring.Component):
             ]
 
 
-def _shares(row: Value, count: int) -> list[Value]:
-    """A row, split into that many parts."""
-    bits = len(row) // count
-    return [row.word_select(k, bits) for k in range(count)]
-
-
 def _part(word: Value, p: KvTilesParams, part: Value) -> Value:
     """A part of every row of a word."""
     if p.parts == p.words:
         return word
-    rows = _shares(word, p.lanes)
-    return Cat(Array(_shares(row, p.parts // p.words))[part] for row in rows)
+    rows = shares(word, p.lanes)
+    return Cat(Array(shares(row, p.parts // p.words))[part] for row in rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamgen.base.extras import late_names
 
 if TYPE_CHECKING:
-    from streamgen.model.frontend.any_module import import_any
+    from streamgen.model.frontend.any_module import import_any, interface_of
     from streamgen.model.frontend.check_switch import checking
     from streamgen.model.frontend.checkpoint import load_decoder
     from streamgen.model.frontend.decoder import import_decoder
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamgen.model.frontend.imported import Imported, Structure
     from streamgen.model.frontend.pretrained_modules import import_pretrained
     from streamgen.model.frontend.shapes import shapes_of
+    from streamgen.model.frontend.text_of_source import import_text_of_source
 
 __all__ = [
     "FeedForward",
@@ -33,6 +34,8 @@ __all__ = [
     "import_module",
     "import_pretrained",
     "import_structured",
+    "import_text_of_source",
+    "interface_of",
     "load_decoder",
     "load_feed_forward",
     "shapes_of",
@@ -52,6 +55,8 @@ __getattr__, __dir__ = late_names(
         "import_module": "export",
         "import_pretrained": "pretrained_modules",
         "import_structured": "export",
+        "import_text_of_source": "text_of_source",
+        "interface_of": "any_module",
         "load_decoder": "checkpoint",
         "load_feed_forward": "gguf",
         "shapes_of": "shapes",

@@ -12,13 +12,9 @@ from streamgen.model.frontend.examples import Example
 from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.module_kinds import require_readable
-from streamgen.model.frontend.own_decoder import (
-    NoLanguageModel,
-    import_own,
-    import_without_example,
-    makes_logits,
-)
+from streamgen.model.frontend.own_decoder import import_own, import_without_example, makes_logits
 from streamgen.model.frontend.refusals import first_line
+from streamgen.model.frontend.text_call import NoLanguageModel
 from streamgen.model.frontend.trace import is_ids
 from streamgen.model.frontend.transformers_modules import (
     generates,

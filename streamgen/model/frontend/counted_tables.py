@@ -51,8 +51,9 @@ class LongProgram:
                 self.constants.fold(call)
         return tensors[node]
 
-    def rows_that_are_missing(self) -> int | None:
-        """Rows of the first table that is asked for more of them; None when all tables have enough."""
+    def tokens_with_rows(self) -> int | None:
+        """The number of tokens for which the first table has rows that is asked for more of them; None when
+        all tables have enough."""
         for call in self._calls:
             if call.target in LOOKUPS:
                 try:
@@ -64,7 +65,9 @@ class LongProgram:
                         if isinstance(given, list)
                         else [0]
                     )
-                    return shape(call.args[0])[dims[0]]
+                    index = given[dims[0]] if isinstance(given, list) else given
+                    behind = int(self.value(index).max()) + 1 - self.tokens  # rows before the first token's
+                    return shape(call.args[0])[dims[0]] - max(behind, 0)
         return None
 
     def _behind(self, node: Node) -> Iterator[Node]:

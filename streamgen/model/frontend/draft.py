@@ -22,6 +22,7 @@ from streamgen.model.frontend.in_place import change, is_in_place, is_seen, memo
 from streamgen.model.frontend.moves import RENAMES, renamed
 from streamgen.model.frontend.refusals import Place
 from streamgen.model.frontend.sequences import Sequences
+from streamgen.model.frontend.sourced import SourceCalls
 from streamgen.model.frontend.tables import Tables
 from streamgen.model.frontend.trace import Constants, Mismatch, Unsupported, shape, where
 from streamgen.model.graph.logical import Operation, Operator
@@ -154,6 +155,7 @@ class Draft:
         )
         self.masked = masked
         self.within = within
+        self.source: SourceCalls | None = None
         self.torn = False  # whether a product within rows was refused
         self.sequences = Sequences(self)
         self._single: set[str] = set()  # values with one row for each sequence
@@ -161,9 +163,7 @@ class Draft:
         self.partial: dict[Node, Partial] = {}
         self.plainly: set[Node] = set()  # calls that are no halves of operations
         self.squares: dict[Node, torch.Tensor] = {}  # by a call that squares: the contents of its argument
-        self.cuts: dict[
-            str, Callable[[torch.Tensor], str]
-        ] = {}  # by name of a value that can be computed in part
+        self.cuts: dict[str, Callable[[torch.Tensor], str]] = {}  # by name of a value that is made in part
         self.later: dict[str, Later] = {}
         self.operations: list[Operation] = []
         self.protected: set[int] = set()  # memory of inputs and parameters

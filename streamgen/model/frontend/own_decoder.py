@@ -8,7 +8,7 @@ that go on follows: they are kept in a `Cache`, and positions count from its end
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
 from streamgen.model.frontend.counted_tables import CountedTables, LongProgram
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.eager import EagerWhole, called
+from streamgen.model.frontend.eager import EagerWhole, called, has_values
 from streamgen.model.frontend.extents import decisions, one_token, unseen, untried
 from streamgen.model.frontend.importer import MOVED, Importer
 from streamgen.model.frontend.in_place import is_in_place, memory
@@ -32,6 +32,8 @@ from streamgen.model.frontend.plain_calls import plain_calls
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import first_line
 from streamgen.model.frontend.self_check import require_equal_text
+from streamgen.model.frontend.sourced import NEEDED, READERS, SourceCalls, SourcePart
+from streamgen.model.frontend.text_call import NoLanguageModel, TextCall, UnclearLogits, logits_of
 from streamgen.model.frontend.trace import (
     OF_EXTENTS,
     Constants,
@@ -42,7 +44,9 @@ from streamgen.model.frontend.trace import (
     plain_attention,
 )
 from streamgen.model.graph.logical import Input, LogicalGraph, Operation
+from streamgen.model.graph.run import State
 from streamgen.model.operations import Attention, Cache
+from streamgen.model.source import SourceLayers, TextSource
 
 TOKENS = 5  # of the short program: not as many as heads, pairs or neighbours are
 WRAPPER = "model"
@@ -50,105 +54,17 @@ BUFFERS = (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 WORK = 1 << 33  # products of the long text of an import's check: a second or two
 
 
-@dataclass(frozen=True)
-class TextCall:
-    """How a module is called. lead: dimensions of extent 1 before and behind the tokens. others: the
-    arguments after the ids; a `Positions` among them becomes a tensor of positions."""
-
-    lead: tuple[int, int]
-    dtype: torch.dtype
-    others: tuple[Any, ...] = ()
-
-    @classmethod
-    def of(cls, ids: torch.Tensor, others: Sequence[Any]) -> "TextCall":
-        """As in an example; ValueError unless it is one text."""
-        long = [d for d, extent in enumerate(ids.shape) if extent > 1]
-        if not ids.ndim or not ids.numel() or len(long) > 1:
-            raise NoLanguageModel(
-                f"ids have shape {list(ids.shape)}; one text is needed: [1, T], [T] or [T, 1]"
-            )
-        tokens = long[-1] if long else ids.ndim - 1
-        taken = tuple(_argument(value, ids.shape[tokens]) for value in others)
-        return cls((tokens, ids.ndim - 1 - tokens), ids.dtype, taken)
-
-    def ids(self, ids: torch.Tensor) -> torch.Tensor:
-        """ids [T] as the module takes them."""
-        before, behind = self.lead
-        return ids.to(self.dtype).reshape((1,) * before + (-1,) + (1,) * behind)
-
-    def arguments(self, tokens: int) -> list[Any]:
-        """The arguments after so many ids."""
-        return [value.of(tokens) if isinstance(value, Positions) else value for value in self.others]
-
-
-@dataclass(frozen=True)
-class Positions:
-    """An argument that holds the positions 0, 1, 2 ... of the ids. lead: dimensions of extent 1 before
-    them."""
-
-    lead: int
-    dtype: torch.dtype
-
-    def of(self, tokens: int) -> torch.Tensor:
-        """The positions of so many ids."""
-        return torch.arange(tokens, dtype=self.dtype).reshape((1,) * self.lead + (-1,))
-
-
-def _argument(value: Any, tokens: int) -> Any:
-    """An argument after the ids, of an example with so many of them."""
-    if isinstance(value, (bool, int, float, str, type(None))):
-        return value
-    if not isinstance(value, torch.Tensor):
-        raise NoLanguageModel(
-            f"an argument after the ids is {type(value).__name__}; it must be a number, or the positions"
-        )
-    if value.is_floating_point() or not torch.equal(
-        value.reshape(-1), torch.arange(tokens, dtype=value.dtype)
-    ):
-        raise NoLanguageModel(
-            f"an argument after the ids is a tensor {list(value.shape)} of {value.dtype}; only positions of "
-            f"the ids are allowed there, 0 to {tokens - 1}"
-        )
-    if tokens == 1:
-        raise NoLanguageModel(
-            f"an argument after the ids is a tensor {list(value.shape)} that holds 0; an example with more "
-            "ids tells whether it is a position"
-        )
-    return Positions(value.ndim - 1, value.dtype)
-
-
 class _OnIds(torch.nn.Module):
-    """A module whose only input are ids and whose only result are the logits."""
+    """A module whose only inputs are ids and perhaps a source, and whose only result are the logits. Without
+    a source given, it takes that of its call."""
 
     def __init__(self, model: torch.nn.Module, call: TextCall) -> None:
         super().__init__()
         self.model, self.call = model, call
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return logits_of(self.model(ids, *self.call.arguments(ids.numel())))
-
-
-class NoLanguageModel(ValueError):  # noqa: N818 - callers see a ValueError
-    """Arguments or results that are not those of a language model."""
-
-
-class UnclearLogits(NoLanguageModel, TypeError):  # noqa: N818 - callers see a TypeError
-    """Results of a module among which no logits are found."""
-
-
-def logits_of(results: Any) -> torch.Tensor:
-    """The logits among what a module returns; UnclearLogits when it is not clear which they are."""
-    named = results.get("logits") if isinstance(results, dict) else getattr(results, "logits", None)
-    if isinstance(named, torch.Tensor):
-        return named
-    tensors = [leaf for leaf in pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
-    if len(tensors) == 1:
-        return tensors[0]
-    shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors)
-    raise UnclearLogits(
-        f"the module returns {len(tensors)} tensors ({shapes}); logits alone are needed, or a dict with them "
-        "as 'logits'"
-    )
+    def forward(self, ids: torch.Tensor, *source: torch.Tensor) -> torch.Tensor:
+        arguments = self.call.arguments(ids.numel())
+        return logits_of(self.model(ids, *arguments, *(source or self.call.source)))
 
 
 @one_at_a_time
@@ -165,11 +81,33 @@ def import_own(
     finite, UnsupportedOperationError with every operation that cannot be compiled or that lets a token depend
     on later ones, ImportMismatchError for a graph that is not what the module computes.
     """
-    call = TextCall.of(ids, others)
+    return _imported(module, TextCall.of(ids, others), ids, context, name)[0]
+
+
+@one_at_a_time
+def import_sourced(
+    module: torch.nn.Module, ids: torch.Tensor, source: Sequence[torch.Tensor], context: int, name: str
+) -> tuple[LogicalGraph, SourcePart]:
+    """The graph of a text, and the module that makes its source. The module is called with the ids and the
+    tensors of the source.
+
+    Raises the errors of `import_own`, and NoLanguageModel if the text reads no source.
+    """
+    call = replace(TextCall.of(ids, ()), source=tuple(source))
+    graph, part = _imported(module, call, ids, context, name)
+    if part is None:
+        raise NoLanguageModel("no attention of the text reads keys and values of its source")
+    return graph, part
+
+
+def _imported(
+    module: torch.nn.Module, call: TextCall, ids: torch.Tensor, context: int, name: str | None
+) -> tuple[LogicalGraph, SourcePart | None]:
     wrapped = _OnIds(module, call)
     with one_thread():
         traced = _traced(wrapped, call, _most_tokens(wrapped, call, context))
         graph = traced.graph(type(module).__name__ if name is None else name)
+    part = traced.source_part
     for rows in graph.vocabularies.values():
         wrong = ids[(ids < 0) | (ids >= rows)] if ids.device.type != "meta" else ids[:0]
         if wrong.numel():
@@ -178,15 +116,26 @@ def import_own(
     def eager(floats: dict[str, torch.Tensor], kept: Sequence[int]) -> EagerWhole:
         def logits(ids: torch.Tensor) -> torch.Tensor:
             with plain_attention(), kept_buffers(module):
-                results = called(module, floats, (call.ids(ids), *call.arguments(len(ids))), {})
+                results = called(module, floats, (call.ids(ids), *call.arguments(len(ids)), *call.source), {})
             rows = logits_of(results)
             return rows.reshape(-1, rows.shape[-1])
 
         return EagerWhole(logits)
 
     layers = sum(isinstance(operation.op, Attention) for _, operation in graph.walk())
-    require_equal_text(graph, module, eager, layers=layers, lengths=_lengths(wrapped, call, graph))
-    return graph
+    lengths = _lengths(wrapped, call, graph)
+    state = {} if part is None or not has_values(module) else _source_of(graph, part, call.source)
+    require_equal_text(graph, module, eager, layers=layers, lengths=lengths, source=state)
+    return graph, part
+
+
+def _source_of(graph: LogicalGraph, part: SourcePart, given: Sequence[torch.Tensor]) -> State:
+    """The source of a text as floats, for the reference interpreter."""
+    layers = SourceLayers.of(graph)
+    assert layers is not None
+    with quiet(), torch.no_grad(), one_thread():
+        rows = [result.float().reshape(-1, result.shape[-1]).numpy() for result in part(*given)]
+    return TextSource(layers, tuple(layers.checked(rows))).floats
 
 
 def import_without_example(module: torch.nn.Module, context: int) -> LogicalGraph | None:
@@ -296,19 +245,21 @@ def _traced(wrapped: _OnIds, call: TextCall, context: int) -> "_OwnImporter":
 
     def exported(tokens: int) -> Constants:
         with plain_attention():
-            program = export_program(wrapped, (call.ids(torch.arange(tokens) % 2),))
+            program = export_program(wrapped, (call.ids(torch.arange(tokens) % 2), *call.source))
         return Constants(wrapped, program, changing=True)
 
     short, long = exported(TOKENS), LongProgram(exported(context), context)
-    while (rows := long.rows_that_are_missing()) is not None:
-        if rows >= context:
+    while (fewer := long.tokens_with_rows()) is not None:
+        if fewer >= context:
             raise ValueError(f"the module looks up other rows of a table than {context} ids have positions")
-        context = rows
+        context = fewer
         long = LongProgram(exported(context), context)
     if context <= TOKENS:
         raise ValueError(f"the module has {context} positions; at least {TOKENS + 1} are needed")
     tables = CountedTables(short, TOKENS, long)
-    return _OwnImporter(short.program, Draft(short, TOKENS, tables, WRAPPER, last=True), tables)
+    draft = Draft(short, TOKENS, tables, WRAPPER, last=True)
+    draft.source = SourceCalls() if call.source else None
+    return _OwnImporter(short.program, draft, tables)
 
 
 class _OwnImporter(Importer):
@@ -331,7 +282,15 @@ class _OwnImporter(Importer):
                     f"the module makes {features} logits and {rows} ids have an embedding; a language model "
                     "makes a logit for each id"
                 )
-        return folded(name, self._with_caches(self.draft.operations), logits, self.tables.context)
+        graph = folded(name, self._with_caches(self.draft.operations), logits, self.tables.context)
+        source = self.draft.source
+        return graph if source is None or not source.reads else replace(graph, source=source.rows)
+
+    @property
+    def source_part(self) -> SourcePart | None:
+        """The module that makes the source; None if the text reads none."""
+        source = self.draft.source
+        return None if source is None or not source.reads else source.part(self.draft.constants.tensors)
 
     def _placeholder(self, node: Node) -> None:
         if not isinstance(node.meta.get("val"), torch.Tensor):
@@ -340,11 +299,16 @@ class _OwnImporter(Importer):
             if memory(node) in self.states:
                 self._forget(node)
             return
+        if self.inputs and self.draft.source is not None:
+            self.draft.source.inputs.append(node)
+            return
         self.draft.lines(node, self.draft.name("ids"), self.draft.elements.tokens, 1)
         self.inputs.append(Input("ids", 1, "ids"))
 
     def _call(self, node: Node) -> None:
         sources = node.all_input_nodes
+        if self.draft.source is not None and self._read_source(node, self.draft.source):
+            return
         values = [source for source in sources if self.draft.knows(source)]
         written = node.args[0] if is_in_place(node) else None
         if values and isinstance(written, Node) and written in self.draft.constants.tensors:
@@ -357,6 +321,24 @@ class _OwnImporter(Importer):
                 self.failed.add(node)
                 return self._note(node, str(reason))
         super()._call(node)
+
+    def _read_source(self, node: Node, source: SourceCalls) -> bool:
+        """Whether a call is on the source alone. Elements of the source that another call reads become
+        contents."""
+        read = [other for other in node.all_input_nodes if other in source]
+        others = [other for other in node.all_input_nodes if other not in source]
+        if read and all(o in self.draft.constants.tensors and o not in self.tables for o in others):
+            source.add(node)
+            return True
+        if read and not self.failed.isdisjoint(node.all_input_nodes):
+            return False
+        if read and node.target in READERS:
+            self.draft.contents |= {other: source.contents(other) for other in read}
+        elif read:
+            self.failed.add(node)
+            self._note(node, NEEDED)
+            return True
+        return False
 
     def _forget(self, constant: Node) -> None:
         """Turn a constant that the module writes to, and its views, into elements that nothing has written

@@ -21,8 +21,10 @@ from torch.fx import Node
 from streamgen.model.frontend.draft import Draft, Partial
 from streamgen.model.frontend.elements import HeadOrder
 from streamgen.model.frontend.rotary import rotated
+from streamgen.model.frontend.sourced import NEEDED as SOURCE
+from streamgen.model.frontend.sourced import is_of_source
 from streamgen.model.frontend.trace import Unsupported, aten, shape
-from streamgen.model.operations import Attention, Cache, LogSoftmax, Softmax
+from streamgen.model.operations import Attention, Cache, LogSoftmax, Softmax, SourceAttention
 
 HIDDEN = -(2.0**100)  # a bias that hides a score
 MASKED = -1e4  # a mask adds at most this number, so that no float keeps anything of the term
@@ -58,12 +60,17 @@ class Scores(Partial):
         """a @ b of two values."""
         q, k = _operand(draft, node, a), _operand(draft, node, b, transposed=True)
         lead, tokens = shape(node)[:-2], shape(node)[-2:]
+        if is_of_source(q):
+            raise Unsupported(SOURCE)
         if min(q.ndim, k.ndim) < 2 or not (
-            tokens[1] in (tokens[0], draft.elements.stride) or draft.tables.counts or draft.elements.framed
+            is_of_source(k)
+            or tokens[1] in (tokens[0], draft.elements.stride)
+            or draft.tables.counts
+            or draft.elements.framed
         ):
             raise Unsupported(cls.needed)
         k = k.transpose(-1, -2)
-        masks = draft.tables.masks(*tokens)
+        masks = _masks(draft, tokens[0], k)
         framed = draft.elements.framed
         return cls(q.expand(*lead, *q.shape[-2:]), k.expand(*lead, *k.shape[-2:]), masks, framed=framed)
 
@@ -147,6 +154,12 @@ class Shares(Partial):
         _attend(draft, node, scores, v)
 
 
+def _masks(draft: Draft, tokens: int, k: torch.Tensor) -> tuple[int, int]:
+    """Rows and columns of masks of scores with these keys."""
+    rows, columns = draft.tables.masks(tokens, k.shape[-2])
+    return rows, k.shape[-2] if is_of_source(k) else columns
+
+
 def _operand(draft: Draft, node: Node, source: Any, *, transposed: bool = False) -> torch.Tensor:
     """Contents of queries, keys or values, which may be constants of a frame. transposed: whether tokens are
     the last dimension."""
@@ -163,6 +176,8 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
     """Add the attention of as many heads of q, k and v; equal neighbouring heads of k and v become one."""
     elements = draft.elements
     tokens, features = scores.q.shape[-2:]
+    if is_of_source(scores.k) or is_of_source(v):
+        return _attend_source(draft, node, scores, v)
     if draft.tables.counts and scores.k.shape[-2] > tokens:
         scores, v = _without_later_places(scores, v, draft.tables.context)
     if scores.k.shape[-2] != v.shape[-2] or v.shape[-1] != features:
@@ -201,9 +216,41 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
     if draft.elements.before:
         _require_caches(draft, names[1:], heads)
     name = draft.add(node, node.name, op, *names, *filter(None, [bias]))
+    _keep_heads(draft, node, name, q, features)
+
+
+def _attend_source(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
+    """Add an attention over keys and values of the source."""
+    features = scores.q.shape[-1]
+    if not (is_of_source(scores.k) and is_of_source(v)):
+        raise Unsupported("keys and values must both be of the source, or both of the text")
+    if scores.k.shape != v.shape:
+        raise Unsupported("keys and values of the source must have one shape")
+    if scores.soft_cap is not None or (scores.seen is not None and not scores.seen.all()):
+        raise Unsupported("each token must see all rows of the source, with scores that have no soft-cap")
+    assert draft.source is not None
+    q = draft.elements.heads(scores.q)
+    heads = len(q.columns)
+    reads = [draft.source.heads(contents, q.order) for contents in (scores.k, v)]
+    group = next(
+        g
+        for g in range(heads, 0, -1)
+        if heads % g == 0 and all(torch.equal(columns, _shared(columns, g)) for _, _, columns in reads)
+    )
+    for call, rows, columns in reads:
+        draft.source.read(call, rows, columns[::group])
+    queries, factor = draft.unscaled(q.columns)
+    op = SourceAttention(heads, heads // group, features, scores.scale * factor)
+    read = draft.value(node, rotated(draft, node, queries).reshape(-1))
+    _keep_heads(draft, node, draft.add(node, node.name, op, read), q, features)
+
+
+def _keep_heads(draft: Draft, node: Node, name: str, q: HeadOrder, features: int) -> None:
+    """Make heads of the queries' order out of the result of an attention."""
+    heads, tokens = len(q.columns), len(q.places)
     mixed = draft.columns(name, heads * features).reshape(1, heads, 1, features)
     contents = torch.empty(q.order.numel(), tokens, features, dtype=torch.int64)
-    contents[q.order] = elements.indices(mixed, q.rows[:, None, :, None])
+    contents[q.order] = draft.elements.indices(mixed, q.rows[:, None, :, None])
     draft.keep(node, contents.reshape(shape(node)))
 
 
@@ -332,7 +379,9 @@ def _scaled_dot_product(draft: Draft, node: Node) -> None:
     if given.get("enable_gqa"):
         k, v = (heads.repeat_interleave(q.shape[-3] // heads.shape[-3], -3) for heads in (k, v))
     scale = given.get("scale")
-    masks = draft.tables.masks(tokens, k.shape[-2])
+    masks = _masks(draft, tokens, k)
+    if is_of_source(q):
+        raise Unsupported(SOURCE)
     scores = Scores(
         q.expand(*lead, *q.shape[-2:]),
         k.expand(*lead, *k.shape[-2:]),

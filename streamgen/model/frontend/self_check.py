@@ -49,11 +49,13 @@ def require_equal_text(
     *,
     layers: int,
     lengths: Sequence[int] = (),
+    source: State | None = None,
 ) -> None:
     """Raise ImportMismatchError unless a language model of so many layers computes what its decoder computes.
 
     eager_of: makes the module as torch runs it, from parameters by name that replace its own and the numbers
-    of its layers. lengths: of texts that are also computed in one pass.
+    of its layers. lengths: of texts that are also computed in one pass. source: the state of a text
+    before its first pass.
 
     Of a model of transformers with more than 2^28 weights, only the first layer of each form, the middle
     layer and the last layer are computed, one after the other. Nothing is compared within `checking(False)`,
@@ -65,7 +67,7 @@ def require_equal_text(
         floats = floats_of(module, left_out)
 
         def passes(interpreter: Interpreter) -> Iterator[ComparedPass]:
-            return _Text(some, interpreter, eager_of(floats, kept)).passes(lengths)
+            return _Text(some, interpreter, eager_of(floats, kept), source or {}).passes(lengths)
 
         require_equal(some, passes, module, kept)
 
@@ -73,11 +75,17 @@ def require_equal_text(
 class _Text:
     """One text, in a graph and in a module."""
 
-    def __init__(self, graph: LogicalGraph, interpreter: Interpreter, eager: EagerText | EagerWhole) -> None:
+    def __init__(
+        self,
+        graph: LogicalGraph,
+        interpreter: Interpreter,
+        eager: EagerText | EagerWhole,
+        source: State,
+    ) -> None:
         self.graph, self.interpreter, self.eager = graph, interpreter, eager
         self.random = np.random.default_rng(1)
-        self.position = 0
-        self.state: State = {}
+        self.position, self.source = 0, source
+        self.state = source
         tables = (o.op.extents[0] for _, o in graph.walk() if isinstance(o.op, Embedding))
         self.ids = np.setdiff1d(
             np.arange(next(tables)), eager.padding
@@ -93,7 +101,7 @@ class _Text:
         if self._to_the_end(TOKENS[-1]):
             yield self._next(TOKENS[-1])
         for length in lengths:
-            self.position, self.state = 0, {}
+            self.position, self.state = 0, self.source
             self.eager.begin()
             yield self._next(length)
 

@@ -7,8 +7,7 @@ except for their constants.
 
 An operation (`model.operations`, one file each) defines its shape law, its result in float64 (`reference`),
 the exact result of the hardware (`exact`), what is quantised and how (`quantised`), and the kernels that
-compute it (`bind`). `graph.interpret` runs a graph in either arithmetic. No operation knows another one, and
-passes over graphs know operations only by their traits (`Operator`).
+compute it (`bind`). `graph.interpret` runs a graph in either arithmetic. No operation knows another one.
 """
 
 from __future__ import annotations
@@ -126,8 +125,7 @@ class Operator(ABC):
     number of rows; rows that nothing reads are then not computed. takes_last_row: whether the result is the
     last row of the pass. keeps_state: whether rows of all positions stay in memory from pass to pass
     (`Site.caches`); the result is then read in the phase that fills it. reads_source: whether it reads rows
-    that the host writes into memory before a text begins. is_constant: whether the result is a
-    row that is known before a run.
+    that the host writes before a text begins. is_constant: whether the result is known before a run.
 
     padding: of rows, so that any size can be tiled. "none": `bind` takes and returns rows without padding.
     "alike": inputs and results have the same padding, which holds zeros or the operation's results for zeros.
@@ -271,7 +269,7 @@ class LogicalGraph:
 
     context: positions that a text may have; 0 if nothing depends on positions. requested: outputs that a run
     writes only on request. tokens: of each sequence, if the graph holds for one number alone, else 0. source:
-    rows that the source of a text may have; 0 if nothing reads a source."""
+    most rows of the source of a text; 0 for none."""
 
     inputs: tuple[Input, ...]
     operations: tuple[Operation, ...]
@@ -286,7 +284,7 @@ class LogicalGraph:
         if self.context < 0:
             raise GraphError(f"the context is {self.context} positions; 0 or more are needed")
         _ = self.shapes  # this checks every operation
-        used = {*self.outputs, *(name for operation in self.operations for name in operation.inputs)}
+        used = {*self.outputs}.union(*(operation.inputs for operation in self.operations))
         computed = {name for operation in self.operations for name in operation.values}
         for name in (*self.outputs, *self.requested):
             if name not in computed:
@@ -294,8 +292,7 @@ class LogicalGraph:
         if len(set(self.outputs)) != len(self.outputs) or not self.outputs:
             raise GraphError(f"the outputs are {self.outputs}; one or more different names are needed")
         makers = [(value.name,) for value in self.inputs] + [o.values for o in self.operations]
-        unused = [names[0] for names in makers if used.isdisjoint(names)]
-        if unused:
+        if unused := [names[0] for names in makers if used.isdisjoint(names)]:
             raise GraphError(f"nothing uses {', '.join(map(repr, unused))}")
 
     @cached_property
@@ -384,8 +381,7 @@ class LogicalGraph:
         for name_path, operation in self.walk():
             if name_path == path:
                 return operation.op
-        known = ", ".join(name for name, _ in self.walk())
-        raise GraphError(f"there is no operation {path!r}; there are {known}")
+        raise GraphError(f"there is no operation {path!r}; there are {', '.join(n for n, _ in self.walk())}")
 
     def map(self, change: Callable[[str, Operation], Operator], prefix: str = "") -> LogicalGraph:
         """The same graph with the `op` of every operation changed; `change` gets the path and the

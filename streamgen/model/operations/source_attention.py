@@ -102,15 +102,14 @@ class SourceAttention(Operator):
         queries = quantised_queries(site, self, inputs[0])
         tokens = site.count(inputs[0].shape)
         again = tokens * self.group
-        keys = Codes(*self._loaded(site, 0, (again, again)))
-        values = Codes(*self._loaded(site, 1, (again, 1)))
+        keys, values = self._loaded(site, 0, (again, again)), self._loaded(site, 1, (again, 1))
         rows = AttentionRows(tokens, site.source, site.most_source, site.attention_lanes)
         seen = window_bounds(0, 0, causal=False)
         return (attended(site, self, rows, queries, keys, values, seen),)
 
-    def _loaded(self, site: Site, kind: int, again: tuple[int, int]) -> list[Stream]:
-        """The codes and the scales of keys (kind 0) or of values (kind 1). again: the number of times that
-        a head is sent."""
+    def _loaded(self, site: Site, kind: int, again: tuple[int, int]) -> Codes:
+        """Load keys (kind 0) or values (kind 1). again: the number of times that codes and scales of a head
+        are sent."""
         layouts: list[Any] = []
         streams = []
         for part, width, dtype, heads, times in (
@@ -140,7 +139,8 @@ class SourceAttention(Operator):
             name = f"load_source_{KINDS[kind]}_{part}"
             streams.append(site.kernel(name, params, bounds, steps={"layer": step}, behind=behind)["o"])
             layouts.append(layout)
-        return streams
+        codes, scales = streams
+        return Codes(codes, scales)
 
     def __str__(self) -> str:
         return f"source_attention[{self.heads} x {self.head_dim} on {self.kv_heads}]"
