@@ -8,6 +8,7 @@ from sim.blocks.cases import Case
 from streamgen.contract import Bounds
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.dequantise import DequantiseParams
+from streamgen.kernels.attention.distance_rows import DistanceRowsParams
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.attention.rope import RopeParams
 from streamgen.kernels.attention.score_dots import ScoreDotsParams
@@ -41,6 +42,7 @@ __all__ = [
     "column_bounds",
     "columns",
     "dequantisers",
+    "distance_rows",
     "elementwise",
     "norms",
     "quantisers",
@@ -177,6 +179,15 @@ def attentions() -> list[Case]:
         AttentionValuesParams(lanes=2, width=2, **real | {"dims": 16}),
     ]
     return [(params, bounds) for params in several]
+
+
+def distance_rows() -> list[Case]:
+    sizes = ((1, 4, 1, 40), (2, 8, 1, 512), (8, 8, 1, 512), (4, 16, 4, 1024), (8, 6, 2, 50))
+    several = [
+        DistanceRowsParams(lanes=n, heads=heads, group=group, span=span, max_tokens=16, max_length=span)
+        for n, heads, group, span in sizes
+    ]
+    return [(params, {"t": 1, "position": 8, "length": 9}) for params in several]
 
 
 def top_ks() -> list[Case]:

@@ -108,11 +108,26 @@ def from_transformers(size: int = 32, layers: int = 2) -> dict[str, tuple[nn.Mod
     whisper = transformers.WhisperConfig(
         max_target_positions=40, max_source_positions=10, num_mel_bins=8, pad_token_id=0, **ends, **sizes
     )
+    t5 = transformers.T5Config(
+        vocab_size=60,
+        d_model=size,
+        d_kv=size // 4,
+        d_ff=2 * size,
+        num_layers=layers,
+        num_heads=4,
+        decoder_start_token_id=0,
+        feed_forward_proj="gated-gelu",
+    )
     heard = {"encoder_outputs": (torch.randn(1, 10, size),), "decoder_input_ids": ids}
     name = "decoder_input_ids"
     return {
         "BART": (
             transformers.BartForConditionalGeneration(bart),
+            {"input_ids": words, "decoder_input_ids": ids},
+            name,
+        ),
+        "T5": (
+            transformers.T5ForConditionalGeneration(t5),
             {"input_ids": words, "decoder_input_ids": ids},
             name,
         ),

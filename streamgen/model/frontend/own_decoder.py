@@ -386,13 +386,15 @@ class _OwnImporter(Importer):
             if op.mixes_tokens and not (isinstance(op, Attention) and op.causal):
                 problems.append(_looks_ahead(operation))
             if isinstance(op, Attention):
-                inputs = [operation.inputs[0]]
-                for kind, value in zip(("keys", "values"), operation.inputs[1:], strict=True):
+                queries, *rows = operation.inputs
+                inputs = [queries]
+                for kind, value in zip(("keys", "values"), rows[:2], strict=True):
                     if (value, op.kv_heads) not in kept:
                         name = kept[value, op.kv_heads] = self.draft.name(kind)
                         cache = Cache(op.kv_heads, op.head_dim)
                         cached.append(Operation(name, cache, (value,), operation.where))
                     inputs.append(kept[value, op.kv_heads])
+                inputs += rows[2:]
                 operation = replace(operation, inputs=tuple(inputs))
             cached.append(operation)
         if problems:

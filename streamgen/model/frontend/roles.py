@@ -63,7 +63,7 @@ class _Layer(_Names):
         for operation in self.operations:
             if isinstance(operation.op, Attention):
                 self.give(operation, "attention")
-                for part, source in zip("qkv", operation.inputs, strict=True):
+                for part, source in zip("qkv", operation.inputs[:3], strict=True):
                     self._projection(part, source)
                 self._ending(operation, "o", "attention")
         for operation in self.operations:

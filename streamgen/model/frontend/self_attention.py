@@ -6,8 +6,8 @@
 The attention is over the given tokens or, in a language model, over the positions of a cache. Masks are
 constants of the traced tokens, or tables of their positions. A mask must show each token all tokens, those up
 to itself, the last few of these, or a few on both sides of it. In a frame, any constant may be added: it is a
-bias of scores. Heads, and key heads that several query heads
-share, are recognised by the contents of the tensors.
+bias of scores. In a language model, a bias may have a number for each head and distance. Heads, and key heads
+that several query heads share, are recognised by the contents of the tensors.
 """
 
 import math
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch.fx import Node
 
@@ -24,7 +25,7 @@ from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.sourced import NEEDED as SOURCE
 from streamgen.model.frontend.sourced import is_of_source
 from streamgen.model.frontend.trace import Unsupported, aten, shape
-from streamgen.model.operations import Attention, Cache, LogSoftmax, Softmax, SourceAttention
+from streamgen.model.operations import Attention, Cache, Constant, LogSoftmax, Softmax, SourceAttention
 
 HIDDEN = -(2.0**100)  # a bias that hides a score
 MASKED = -1e4  # a mask adds at most this number, so that no float keeps anything of the term
@@ -37,7 +38,8 @@ class Scores(Partial):
     """scale · q @ k.T, perhaps soft-capped. q, k: contents, broadcast. masks: rows and columns of their
     masks. seen: bool of these extents; None means all. hidden_at: the greatest number that hidden scores
     became. form: "tanh" if the multiplication by the cap is still missing. framed: whether constants may be
-    biases. bias: float64, the constants that are added in a frame; None means none."""
+    biases. counted: whether they may be biases by distance. bias: float64, the constants that are added in a
+    frame, or by position, 0 where a mask hides scores; None means none."""
 
     q: torch.Tensor
     k: torch.Tensor
@@ -49,6 +51,7 @@ class Scores(Partial):
     soft_cap: float | None = None
     form: Literal["product", "tanh", "capped"] = "product"
     framed: bool = False
+    counted: bool = False
     bias: torch.Tensor | None = None
     needed = (
         "a product of two values must be scores of an attention: softmax(scale * q @ k.T + mask) @ v, "
@@ -72,7 +75,9 @@ class Scores(Partial):
         k = k.transpose(-1, -2)
         masks = _masks(draft, tokens[0], k)
         framed = draft.elements.framed
-        return cls(q.expand(*lead, *q.shape[-2:]), k.expand(*lead, *k.shape[-2:]), masks, framed=framed)
+        counted = draft.tables.counts and not is_of_source(k)
+        q, k = (operand.expand(*lead, *operand.shape[-2:]) for operand in (q, k))
+        return cls(q, k, masks, framed=framed, counted=counted)
 
     def times(self, factor: float) -> "Scores":
         if self.seen is not None and not self.hidden_at * factor <= MASKED:
@@ -100,6 +105,8 @@ class Scores(Partial):
     def plus(self, constant: torch.Tensor) -> "Scores":
         if self.framed:
             return self._biased(constant)
+        if self.counted:
+            return self._by_distance(constant)
         seen = _added(constant)
         return self._masked(seen, float(constant[~seen].max()) if not seen.all() else -math.inf)
 
@@ -117,6 +124,19 @@ class Scores(Partial):
         wide = constant.double()
         wide = wide.masked_fill(wide <= MASKED, -math.inf)
         return replace(self, bias=wide if self.bias is None else self.bias + wide)
+
+    def _by_distance(self, constant: torch.Tensor) -> "Scores":
+        """Plus a constant of a language model, of which numbers of at most MASKED hide scores."""
+        if self.form == "tanh":
+            return replace(self, soft_cap=1.0, form="capped")._by_distance(constant)
+        seen = constant > MASKED
+        numbers = constant.double().masked_fill(~seen, 0.0)
+        found = self
+        if not seen.all():
+            found = self._masked(seen, float(constant[~seen].max()))
+        if not numbers.any():
+            return found
+        return replace(found, bias=numbers if self.bias is None else self.bias + numbers)
 
     def softmax(self) -> "Shares":
         if self.zeroed is not None and self.framed:
@@ -194,10 +214,16 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         if heads % g == 0 and all(torch.equal(heads_of, _shared(heads_of, g)) for heads_of in keys)
     )
     before = elements.before + q.first - start
+    distances = 0
     if elements.framed:
         causal, window, bias = _of_frame(draft, node, scores, q, places, before)
     else:
         causal, window, bias = *_mask(scores.seen, before), ""
+        if scores.bias is not None:
+            if not causal or window is not None:
+                raise Unsupported("a bias of its scores by distance needs a causal mask without a window")
+            table = _distances(scores, q.order[0])
+            bias, distances = draft.add(node, f"{node.name}_distances", Constant(table)), table.size // heads
     queries, factor = draft.unscaled(q.columns)
     op = Attention(
         heads,
@@ -208,6 +234,7 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         window=window,
         start=start,
         biased=bool(bias),
+        distances=distances,
         soft_cap=scores.soft_cap,
     )
     parts = (queries, *(heads_of[::group] for heads_of in keys))
@@ -217,6 +244,29 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         _require_caches(draft, names[1:], heads)
     name = draft.add(node, node.name, op, *names, *filter(None, [bias]))
     _keep_heads(draft, node, name, q, features)
+
+
+def _distances(scores: Scores, order: torch.Tensor) -> np.ndarray:
+    """The bias of causal scores as numbers of distances, float32 [heads · positions], the farthest first and
+    each less that of distance 0, which changes no share. order: of the heads."""
+    assert scores.bias is not None
+    rows, columns = scores.masks
+    lead = scores.q.shape[:-2]
+    if rows != columns or scores.bias.shape[-1] not in (1, columns):
+        raise Unsupported("a bias of its scores must have a column for each position")
+    bias = scores.bias.broadcast_to(*lead, rows, columns).reshape(-1, rows, columns)[order]
+    seen = torch.ones(rows, columns, dtype=torch.bool).tril()
+    relative = bias - bias.diagonal(dim1=-2, dim2=-1)[..., None]
+    table = relative[:, -1]  # the last token sees all distances
+    behind = torch.arange(rows)[:, None] - torch.arange(columns)
+    wanted = table[:, (columns - 1 - behind).clamp(max=columns - 1)]
+    if ((relative - wanted).abs() * seen > 1e-5 * (1 + table.abs().max())).any():
+        raise Unsupported(
+            "a bias of its scores must be a number for each head and distance of positions, such as those of "
+            "ALiBi and of relative positions"
+        )
+    found: np.ndarray = table.float().numpy().reshape(-1)
+    return found
 
 
 def _attend_source(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
@@ -388,6 +438,7 @@ def _scaled_dot_product(draft: Draft, node: Node) -> None:
         masks,
         1 / math.sqrt(q.shape[-1]) if scale is None else float(scale),
         framed=draft.elements.framed,
+        counted=draft.tables.counts and not is_of_source(k),
     )
     if given.get("is_causal"):
         if draft.elements.before:
@@ -404,8 +455,8 @@ def _scaled_dot_product(draft: Draft, node: Node) -> None:
             truth = shown.dtype == torch.bool
             scores = scores.hidden(~shown, -math.inf) if truth else scores.plus(shown)
         else:
-            seen = shown if shown.dtype == torch.bool else _added(shown)
-            scores = replace(scores, seen=_by_tokens(seen, *masks))
+            truth = shown.dtype == torch.bool
+            scores = replace(scores, seen=_by_tokens(shown, *masks)) if truth else scores.plus(shown)
     _attend(draft, node, scores, v.expand(*lead, *v.shape[-2:]))
 
 

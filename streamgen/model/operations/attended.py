@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+
+from streamgen.base.errors import GraphError
 from streamgen.itensor import ITensor
+from streamgen.kernels.attention.distance_rows import DistanceRowsParams
 from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams
 from streamgen.model.graph.logical import AttentionHeads
 from streamgen.model.operations.cache import quantise_heads_of
-from streamgen.model.operations.site import Codes, Site, Stream, head_lanes
+from streamgen.model.operations.site import Codes, Fixed, Site, Stream, head_lanes
 
 
 class Attending(AttentionHeads, Protocol):
@@ -90,7 +94,7 @@ def attended(
         bounds = {"itensor": scores.itensor, "constant": op.soft_cap, **sizes}
         scores = site.kernel("soft_cap", cap, bounds, i=scores)["o"]
     for bias in biases:
-        scores = _with_bias(site, op, scores, bias, where, sizes)
+        scores = _with_bias(site, op, rows, scores, bias, sizes)
     longest = rows.most
     if seen["window"] and not op.causal:  # numbers of the softmax have the bits of its longest row
         last = seen["position"] + rows.tokens - 1
@@ -112,19 +116,45 @@ def attended(
     return ports["o"]
 
 
+def distance_rows(site: Site, op: Attending, rows: AttentionRows, table: np.ndarray) -> Stream:
+    """The numbers of distances for scores over a cache. table: float32 [walks, 1, heads * distances]."""
+    context = site.context
+    by_head = table.reshape(len(table), op.heads, -1)
+    if by_head.shape[2] < context:
+        raise GraphError(f"a bias has numbers for {by_head.shape[2]} distances; {context} are needed")
+    params = DistanceRowsParams(
+        lanes=rows.lanes,
+        heads=op.heads,
+        group=op.group,
+        span=context,
+        max_tokens=rows.tokens,
+        max_length=rows.most,
+    )
+    bounds = {"t": rows.tokens, "position": rows.length - rows.tokens, "length": rows.length}
+    order = params.inputs(bounds)["i"]
+    held = np.zeros((len(table), *order.shape), table.dtype)
+    held[:, :, :context] = by_head[:, :, -context:]
+    return site.kernel("distance_rows", params, bounds, i=Fixed(order, list(held)))["o"]
+
+
 def _with_bias(
     site: Site,
     op: AttentionHeads,
+    rows: AttentionRows,
     scores: Stream,
     bias: Stream,
-    where: Mapping[str, int],
     sizes: Mapping[str, int],
 ) -> Stream:
-    """Scores plus the numbers of their heads and positions, one per cycle."""
-    positions = bias.shape.features // op.heads
-    loops = (where["heads"], where["t"], op.group, where["length"])
-    steps = (op.group * positions, 1, positions, 1)
-    order = ITensor((1, 1), "f24", loops, steps, ((1,), (0, 2, 3)))
-    add = BinaryParams(operation="add", lanes=1, max_tokens=where["t"], max_rows=where["t"] * op.heads)
-    bounds = {"itensor": scores.itensor, "b": order, **sizes}
+    """Scores plus the numbers of their heads and positions: of each position of a cache, several per cycle;
+    of rows with a number for each position, one per cycle."""
+    bounds: dict[str, Any] = {"itensor": scores.itensor}
+    longest = -(-rows.most // rows.lanes)
+    if bias.itensor != scores.itensor:
+        positions = bias.shape.features // op.heads
+        loops = (op.kv_heads, rows.tokens, op.group, rows.length)
+        steps = (op.group * positions, 1, positions, 1)
+        bounds["b"] = ITensor((1, 1), "f24", loops, steps, ((1,), (0, 2, 3)))
+        longest = rows.tokens
+    bounds |= sizes
+    add = BinaryParams(operation="add", lanes=rows.lanes, max_tokens=longest, max_rows=rows.tokens * op.heads)
     return site.kernel("score_bias", add, bounds, i_a=scores, i_b=bias)["o"]

@@ -2,7 +2,7 @@
 
     s[t, h, p] = scale · q[t, h] . k[p, g]      g = h // (heads / kv_heads)
     s = cap · tanh(s / cap), if there is a cap
-    s = s + b[t, h, p], if there is a bias
+    s = s + b[t, h, p], if there is a bias; or + b[h, t - p], a number for each distance
     y[t, h] = softmax over the positions p that t sees of s[t, h] @ v[p, g]
 
 If causal, position t sees p <= t, and of these the last `window`. If not causal, a window shows the
@@ -21,7 +21,7 @@ from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.memory import KvLoadParams
 from streamgen.model.graph.logical import AttentionHeads, Exact, Operator, Shape
 from streamgen.model.graph.run import Run
-from streamgen.model.operations.attended import AttentionRows, attended, quantised_queries
+from streamgen.model.operations.attended import AttentionRows, attended, distance_rows, quantised_queries
 from streamgen.model.operations.cache import quantise_heads_of
 from streamgen.model.operations.exact_attention import HeadCodes, attend, quantise_heads, window_bounds
 from streamgen.model.operations.site import Codes, Kept, Site, Stream
@@ -33,8 +33,9 @@ class Attention(Operator):
     """scale: the factor of a product of q and k. window: the number of positions that a query sees, itself
     included: before it and, if the attention is not causal, as many behind it; None means all. start: the
     first position that may be seen; of an attention without a cache. biased: whether there is a fourth value,
-    whose rows hold a number for each query head and position of a sequence. A design with a bias takes
-    sequences of that number of positions alone.
+    whose rows hold a number for each query head and position of a sequence. A design with such a bias takes
+    sequences of that number of positions alone. distances: of a bias over a cache: the fourth value is a
+    constant that holds, for each query head, the numbers of so many distances, from the farthest one to 0.
 
     p_bits: bits of the integers of the softmax; set by `quantised`.
     """
@@ -48,6 +49,7 @@ class Attention(Operator):
     soft_cap: float | None = None
     start: int = 0
     biased: bool = False
+    distances: int = 0
     p_bits: int = 12
     mixes_tokens = True
 
@@ -88,8 +90,13 @@ class Attention(Operator):
     def shapes(self, *inputs: Shape) -> tuple[Shape, ...]:
         q, k, v, *biases = inputs
         for bias in biases:
-            if bias.features % self.heads or bias.rows != "tokens":
+            rows = "every" if self.distances else "tokens"
+            if bias.features % self.heads or bias.rows != rows:
                 raise GraphError(f"the bias of {self.heads} heads has a number for each position, not {bias}")
+            if self.distances and bias.features != self.heads * self.distances:
+                raise GraphError(
+                    f"the bias of {self.heads} heads has {self.distances} distances each, not {bias}"
+                )
         for name, shape, heads in (("q", q, self.heads), ("k", k, self.kv_heads), ("v", v, self.kv_heads)):
             if shape.features != heads * self.head_dim:
                 raise GraphError(
@@ -98,8 +105,14 @@ class Attention(Operator):
                 )
         if k.rows != v.rows or q.rows != "tokens" or k.rows not in ("tokens", "positions"):
             raise GraphError(f"attention takes tokens and positions; it is given {q}, {k} and {v}")
-        if (self.start or self.biased) and k.rows == "positions":
-            raise GraphError(f"{self} reads a cache; it has no bias and starts at position 0 there")
+        cached = k.rows == "positions"
+        if cached and (self.start or (self.biased and not self.distances)):
+            raise GraphError(
+                f"{self} reads a cache; it starts at position 0 there, and its bias has a number for each "
+                "distance"
+            )
+        if self.distances and not (cached and self.causal and self.biased and self.window is None):
+            raise GraphError(f"{self} has a bias of distances; it must be causal, over a whole cache")
         if self.window is not None and not self.causal and k.rows == "positions":
             raise GraphError(
                 f"a window of {self.window} positions on both sides reads later tokens, which no cache "
@@ -118,7 +131,8 @@ class Attention(Operator):
         if self.soft_cap is not None:
             scores = self.soft_cap * np.tanh(scores / self.soft_cap)
         for bias in inputs[3:]:
-            scores = scores + bias.reshape(len(q), self.kv_heads, self.group, -1).transpose(1, 2, 0, 3)
+            numbers = self._numbers(run, bias).reshape(len(q), self.kv_heads, self.group, -1)
+            scores = scores + numbers.transpose(1, 2, 0, 3)
         scores[..., ~self._seen(run.positions, places)] = -np.inf
         greatest = scores.max(axis=-1, keepdims=True)
         terms = np.exp(scores - np.where(np.isneginf(greatest), 0.0, greatest))
@@ -150,11 +164,20 @@ class Attention(Operator):
                 causal=self.causal,
                 window=self.window or 0,
                 start=self.start,
-                bias=bias[0].reshape(len(x), self.heads, -1) if bias else None,
+                bias=self._numbers(run, bias[0]) if bias else None,
                 soft_cap=self.soft_cap,
             )
 
         return compute
+
+    def _numbers(self, run: Run, bias: np.ndarray) -> np.ndarray:
+        """A bias [tokens, heads, positions]; positions behind a token are hidden and have any number."""
+        if not self.distances:
+            return bias.reshape(run.tokens, self.heads, -1)
+        places = self.distances - 1 - run.positions[:, None] + np.arange(run.position + run.tokens)
+        table = bias.reshape(self.heads, self.distances)
+        numbers: np.ndarray = table[:, np.minimum(places, self.distances - 1)].swapaxes(0, 1)
+        return numbers
 
     def bind(self, site: Site, *inputs: Any) -> tuple[Stream, ...]:
         """Scores, softmax and sums of values. Each head of a cache is read once, several positions per cycle.
@@ -178,6 +201,8 @@ class Attention(Operator):
         window = 0 if self.window is None or (self.causal and self.window >= most) else self.window
         seen = window_bounds(position, window, causal=self.causal)
         rows = AttentionRows(site.tokens, position + site.tokens, most, site.attention_lanes if cached else 1)
+        if self.distances:
+            biases = [distance_rows(site, self, rows, biases[0])]
         return (attended(site, self, rows, queries, keys, values, seen, biases),)
 
     def __str__(self) -> str:
@@ -185,7 +210,8 @@ class Attention(Operator):
         parts += ["causal"] if self.causal else []
         parts += [] if self.window is None else [f"window {self.window}"]
         parts += [f"from {self.start}"] if self.start else []
-        parts += ["biased"] if self.biased else []
+        parts += ["biased"] if self.biased and not self.distances else []
+        parts += [f"{self.distances} distances"] if self.distances else []
         return f"attention[{', '.join(parts + ([] if self.soft_cap is None else [f'cap {self.soft_cap}']))}]"
 
 
