@@ -179,8 +179,15 @@ def _of_source(
     writer = _compiled(read, asked, tell, show)
     assert isinstance(writer, LanguageModel)
     whole = 1 if parts.source.whole else parts.text.source  # rows of the encoder's runs
-    changes: dict[str, Any] = {"name": f"{asked.name}_{ENCODER}", "max_tokens": whole, "context": None}
-    own = replace(asked, **changes, goal=None if asked.goal != "small" else "small")
+    own = replace(
+        asked,
+        name=f"{asked.name}_{ENCODER}",
+        max_tokens=whole,
+        goal="small" if asked.goal == "small" else None,
+        context=None,
+        attention_lanes=None,  # of caches, which it has not, as the next one
+        cache_channels=None,
+    )
     encoder = _quantised(parts.source.graph, None, own, None, tell, show)
     writer.encoder = _compiled(
         encoder._replace(interface=frontend.interface_of(parts.source)), own, tell, show

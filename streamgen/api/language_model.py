@@ -171,6 +171,8 @@ class LanguageModel(Accelerator):
         """
         if (layers := self.source_layers) is None:
             raise ValueError(NO_SOURCE)
+        if golden and given:
+            raise ValueError(f"{', '.join(given)} has no effect on the golden model")
         if self.encoder is None:
             return TextSource.of(layers, inputs)
         rows = self.encoder.golden(*inputs) if golden else self.encoder.run(*inputs, **given)
@@ -250,6 +252,14 @@ class LanguageModel(Accelerator):
         if self._profiler is None:
             raise ValueError("no pass was profiled; open the device with `device(profiled=True)` first")
         return self._measured(self._profiler, None if trace is None else require_place(trace))
+
+    def package(self, folder: str | Path) -> Path:
+        if self.source_layers is not None:
+            raise ValueError(
+                "a language model with a source cannot be packaged yet, because the host program of a package "
+                "has no encoder; simulate it, or package `encoder` by itself"
+            )
+        return super().package(folder)
 
     def predict(
         self, tokens: int, position: int = 0, variant: str | None = None, source: int | None = None

@@ -19,6 +19,7 @@ The phase table (role `table`) has little-endian slots of 128 bits, four to a be
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -106,6 +107,11 @@ class PhaseTable:
     def __post_init__(self) -> None:
         if not 1 <= len(self.sections) <= MAX_SECTIONS:
             raise ValueError(f"a phase table has 1 to {MAX_SECTIONS} sections, not {len(self.sections)}")
+
+    @cached_property
+    def reads_source(self) -> bool:
+        """Whether words depend on the rows of a source."""
+        return any(w.source for section in self.sections for d in section.descriptors for w in d.words)
 
     def pack(self, source: int = 0) -> bytes:
         """The contents of the buffer of role `table`. source: rows of the source of the text."""

@@ -201,6 +201,10 @@ class Execution:
         if slot is None:
             slot = next(k for k in range(self.slots) if k not in {flight.slot for flight in self._in_flight})
         chosen = self.manifest.variant(variant)
+        if chosen.program.reads_source and not source:
+            raise ValueError(
+                f"design {self.manifest.top!r} writes texts about a source; a run needs its rows"
+            )
         stale = self._load(device, chosen.program.pack(source), slot)
         for info in self.buffers("input"):
             buffer = device.allocate(info.name, slot)

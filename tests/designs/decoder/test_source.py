@@ -108,3 +108,9 @@ def test_wrong_sources_are_refused() -> None:
     for refused in (lambda: model.session(), lambda: model.golden(ids), lambda: model.run(ids)):
         with pytest.raises(ValueError, match=r"^the text needs a source: keys and values of 1 layers"):
             refused()
+
+
+def test_a_text_with_a_source_is_not_packaged(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^a language model with a source cannot be packaged yet"):
+        _model("own columns").package(tmp_path / "package")
+    assert not (tmp_path / "package").exists()
