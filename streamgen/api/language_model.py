@@ -256,8 +256,8 @@ class LanguageModel(Accelerator):
     def package(self, folder: str | Path) -> Path:
         if self.source_layers is not None:
             raise ValueError(
-                "a language model with a source cannot be packaged yet, because the host program of a package "
-                "has no encoder; simulate it, or package `encoder` by itself"
+                "a language model with a source cannot be packaged yet: the host program of a package has no "
+                "encoder. Simulate it, or package `encoder` by itself"
             )
         return super().package(folder)
 
