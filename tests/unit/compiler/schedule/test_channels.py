@@ -143,7 +143,10 @@ def test_an_error_spreads_tables_evenly() -> None:
         ((896,), (32,), "i8", 14),
         ((40,), (8,), "f24", 3),  # two tokens and a half of a beat
         ((1,), (1,), "f24", 1),
-        ((2, 64), (2, 16), "f24", 1),  # rotations are small
+        ((2, 64), (2, 16), "f24", 4),  # cosines and sines of 16 pairs in two beats
+        ((2, 64), (2, 4), "f24", 8),
+        ((2, 12), (2, 4), "f24", 2),  # a token and a half of two
+        ((2, 64), (1, 16), "f24", 1),  # all cosines before all sines
     ],
 )
 def test_units_of_rows(shape: tuple[int, ...], tile: tuple[int, ...], dtype: str, units: int) -> None:
@@ -156,7 +159,7 @@ def test_units_of_rows(shape: tuple[int, ...], tile: tuple[int, ...], dtype: str
         (a, before), (b, behind) = whole.parts([first, units - first])
         assert a.row_beats + b.row_beats == whole.row_beats and a.tokens + b.tokens == whole.tokens
         assert (before.start, before.stop, behind.stop) == (0, behind.start, whole.stored[-1])
-        assert a.shape[-1] + b.shape[-1] == shape[-1]
+        assert a.shape[-1] + b.shape[-1] == shape[-1] and a.shape[:-1] == b.shape[:-1] == shape[:-1]
         assert (a.stored[-1], b.stored[-1]) == (before.stop, behind.stop - behind.start)
 
 
