@@ -99,6 +99,18 @@ def test_what_is_in_one_piece_comes_before_tables() -> None:
     }
 
 
+def test_rotations_come_before_tables_and_lie_in_one_piece_if_they_can() -> None:
+    table = _constant("table", 0, 12 * PAGE, units=12)
+    turns = replace(_constant("turns", 0, 8 * PAGE, units=4), early=True)
+    contents = [*_weights(14 * PAGE, 8 * PAGE, 2 * PAGE), table, turns]
+    assert _found(contents, _room(3)) == {turns.key: ((2, 4),), table.key: ((2, 6), (1, 6))}
+    contents = [*_weights(*[10 * PAGE] * 6), replace(table, bytes=20 * PAGE, units=20), turns]
+    assert _found(contents, _room(6)) == {
+        turns.key: ((4, 2), (5, 2)),
+        table.key: tuple((channel, 5) for channel in range(4)),
+    }
+
+
 def test_caches_and_weights_of_columns_stay() -> None:
     keys = Content(key=("state", "keys"), channel=0, bytes=4 * PAGE, moves=False)
     with pytest.raises(BudgetError) as error:
