@@ -69,6 +69,14 @@ def test_rate_is_exact():
     assert U55C.channel() == (133 / 192, 100)
 
 
+@pytest.mark.parametrize(("bytes_per_second", "clock"), [(9_136_521_739, 300.0), (13_300_000_000, 300.1)])
+def test_rates_are_short_fractions(bytes_per_second, clock):
+    """Predictions count in the denominator: with 19,200,000,000 they would not end."""
+    rate = replace(U55C.hbm, channel_rate=bytes_per_second).beats_per_cycle(clock)
+    assert rate.denominator <= 1 << 20
+    assert float(rate) == pytest.approx(bytes_per_second / (64e6 * clock), rel=1e-6)
+
+
 def test_weights_of_the_fabric_are_those_of_the_default_board():
     offered, (brams, urams) = DEFAULT_BOARD.resources, ULTRASCALE_PLUS.brams_of_urams
     assert offered.bram * urams == offered.uram * brams
