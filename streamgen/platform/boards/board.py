@@ -9,7 +9,6 @@ from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.contract.cost import Resources
 from streamgen.gateware.fabric import Fabric
 
-
 _MOST_CYCLES = 1 << 20  # of the rate of a channel, as a fraction
 
 
