@@ -21,10 +21,11 @@ No card has been measured, so `LEAST` and `MOST` bound what the figures may be:
                  most: 14 times, as in logic
     E_HBM        least: the memory alone; most: as much again for its controllers (an assumption)
     E_LUT        a quarter to three quarters of the TDP in the place of a half (an assumption)
-    idle power   6 to 30 % of the TDP (an assumption; of a small design on a U55C, 10 W are published)
+    idle power   6 to 30 % of the TDP (an assumption; a small design is published with 10 W on a
+                 card of 150 W)
 
-A design never takes more than the TDP. Of an accelerator on a U55C, 85 W at 74 % of its bandwidth are
-published (XtraMAC, by xbutil). Planned designs for this card have about 70 W, and 37 to 107 W as bounds.
+A design never takes more than the TDP. XtraMAC, on a card of 150 W, takes 85 W at 74 % of the bandwidth, as
+published. Planned designs for this card have about 70 W, and 37 to 107 W as bounds.
 """
 
 from dataclasses import dataclass
