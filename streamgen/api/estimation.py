@@ -16,7 +16,7 @@ from functools import partial, reduce
 from operator import add
 from typing import Any
 
-from streamgen.api.energy import energy
+from streamgen.api.energy import LEAST, LIKELY, MOST, EnergyFigures, energy
 from streamgen.artifact.manifest import MemoryTiming
 from streamgen.artifact.roles import BEST, KEEP, USES
 from streamgen.base.collector import collector_at_rest
@@ -112,7 +112,11 @@ def estimate(
         ),
         bandwidth=config.card.hbm.rate,
         data_sheet=config.card.hbm.data_sheet,
-        joules=_joules(built, headline(passes, text=text), config),
+        joules=_joules(built, headline(passes, text=text), config, LIKELY),
+        joules_range=(
+            _joules(built, headline(passes, text=text), config, LEAST),
+            _joules(built, headline(passes, text=text), config, MOST),
+        ),
         watts=config.card.watts,
         advice=_advice(plain, design, asked, passes) if text else (),
         board=config.card.name,
@@ -126,18 +130,23 @@ def estimate(
     )
 
 
-def _joules(built: Sequence["_Built"], passes: Sequence[PassEstimate], config: CompileConfig) -> float:
-    """Energy of passes, in joules."""
+def _joules(
+    built: Sequence["_Built"], passes: Sequence[PassEstimate], config: CompileConfig, figures: EnergyFigures
+) -> float:
+    """Energy of passes in joules, of at most the power of the card."""
     used = reduce(larger, (reduce(add, group.resources.values()) for group in built))
     phases = [phase for run in passes for phase in run.phases]
-    return energy(
+    cycles = sum(phase.cycles for phase in phases)
+    joules = energy(
         config.card,
         config.clock_mhz,
-        cycles=sum(phase.cycles for phase in phases),
+        cycles=cycles,
         products=sum(phase.products for phase in phases),
         bits=8.0 * sum(phase.bytes for phase in phases),
         luts=used.lut,
+        figures=figures,
     )
+    return min(joules, config.card.watts * cycles / (config.clock_mhz * 1e6))
 
 
 def _advice(

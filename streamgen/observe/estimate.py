@@ -66,8 +66,9 @@ class Estimate:
     plan: the plan of the design. context: positions of a text; 0 for a model without them. weights: number of
     weights of all matmuls. weight_bytes: their bytes, and those of tables, in memory. bandwidth: bytes per
     second of all channels of the board, sustained. data_sheet: the same in the data sheet; None if unknown.
-    joules: energy of `headline`, by a model without measurements. watts: most that the board takes. advice:
-    changes of the configuration that make the design faster, with the result of trying them in closed form.
+    joules: energy of `headline`, by a model without measurements. joules_range: least and most energy that
+    the figures of this model allow. watts: most that the board takes. advice: changes of the configuration
+    that make the design faster, with the result of trying them in closed form.
 
     passes: for a language model, one token at each requested position, then the largest pass at the first
     position. For any other model, the smallest and the largest pass of every group. first_tokens: cycles
@@ -83,6 +84,7 @@ class Estimate:
     bandwidth: float
     data_sheet: float | None
     joules: float
+    joules_range: tuple[float, float]
     watts: float
     advice: tuple[str, ...]
     board: str
@@ -176,9 +178,11 @@ class Estimate:
         if (sheet := self.data_sheet) is not None:
             shares.append(f"{moved / sheet:.0%} of the {sheet / 1e9:g} GB/s of the data sheet")
         yield "bandwidth", ", ".join(shares)
-        each, watts = tokens / self.joules, self.joules / seconds
+        low, high = self.joules_range
+        watts = f"about {self.joules / seconds:,.0f} W ({low / seconds:,.0f} to {high / seconds:,.0f})"
+        each = f"{tokens / self.joules:,.1f} tokens a joule ({tokens / high:,.1f} to {tokens / low:,.1f})"
         most = f"the card takes at most {self.watts:,.0f} W"
-        yield "energy", f"about {watts:,.0f} W, {each:,.1f} tokens a joule (a model, not measured; {most})"
+        yield "energy", f"{watts}, {each}, by a model that no board has confirmed; {most}"
         limits = Counter[str]()
         for run in runs:
             for phase in run.phases:

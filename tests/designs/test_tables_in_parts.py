@@ -44,11 +44,13 @@ LOADS = {
     "wide": _load((120,), (8,), "f24"),  # 15 tokens in 8 beats
     "codes": _load((200,), (40,), "i8"),  # 5 tokens in 5 beats
     "short": _load((24,), (4,), "f24"),  # 6 tokens in 2 beats
+    "turns": _load((2, 36), (2, 4), "f24"),  # cosines and sines: 9 tokens in 5 beats
 }
 PLACES = {
     ("constant", "wide"): ((9, 1), (31, 2), (10, 5)),
     ("constant", "codes"): ((31, 2), (9, 3)),
     ("constant", "short"): ((10, 1), (31, 1)),
+    ("constant", "turns"): ((9, 2), (10, 1), (31, 2)),
 }
 
 
@@ -136,7 +138,7 @@ def test_golden_rows_are_those_of_whole_tables(program: Program) -> None:
 def test_the_parts_take_the_bytes_of_the_tables(folder: Path) -> None:
     """Each row begins with a beat of its own, in each part."""
     held = {b.channel: b.bytes for b in Execution(folder).manifest.buffers if b.role == "weights"}
-    beats = {9: 1 + 3, 10: 5 + 1, 31: 2 + 2 + 1}
+    beats = {9: 1 + 3 + 2, 10: 5 + 1 + 1, 31: 2 + 2 + 1 + 2}
     assert held == {channel: 64 * (VOCABULARY + 1) * count for channel, count in beats.items()}
 
 

@@ -16,7 +16,7 @@ from streamgen.base.wording import counted
 from streamgen.compiler.budget import budget_of, cached_attentions, is_small, multipliers_on, policy_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.advising import advised
-from streamgen.compiler.plan.candidate import Candidate, differs
+from streamgen.compiler.plan.candidate import THRIFT, Candidate, differs, why_not
 from streamgen.compiler.plan.closed import ClosedForm
 from streamgen.compiler.plan.goals import GOALS, Goal
 from streamgen.compiler.plan.grouping import GroupPlan, parts_of
@@ -41,7 +41,6 @@ ATTENTION = (1, 2, 4, 8, 16, 32)
 PREFETCH = (64, 512, 1024)  # depths between them take the same block RAM as the next
 FEWER = (7 / 8, 3 / 4, 1 / 2)  # of the channels of the board
 
-THRIFT = 0.0005  # share of the time that a doubling of a factor must save
 ALIKE = 0.985  # a candidate that needs this share of everything that a refused one needs is not tried
 ROOM = 0.995  # share of the room on a board that promises may take
 PATIENCE = 0.015  # share of the time that a longer context may cost
@@ -404,7 +403,9 @@ class _Engines:
             if getattr(asked, name) is not None:
                 factors.append(PlannedFactor(name, value, "user"))
             elif self._cached or name not in ("attention_lanes", "cache_channels"):
-                factors.append(PlannedFactor(name, value, "search", self._next(candidate, name, by_factors)))
+                factors.append(
+                    PlannedFactor(name, value, "search", self._next(candidate, name, context, by_factors))
+                )
         given = asked.max_tokens is not None
         factors.append(PlannedFactor("max_tokens", self._config.max_tokens, "user" if given else "rule"))
         if context:
@@ -419,8 +420,10 @@ class _Engines:
             cycles=candidate.cycles,
         )
 
-    def _next(self, candidate: Candidate, name: str, by_factors: dict[tuple[int, ...], Candidate]) -> str:
-        """Why a factor does not have its next larger value."""
+    def _next(
+        self, candidate: Candidate, name: str, context: int, by_factors: dict[tuple[int, ...], Candidate]
+    ) -> str:
+        """Why a factor does not have its next larger value. context: the planned one."""
         chosen = candidate.factors
         others = [c for c in by_factors.values() if differs(c.factors, chosen, name)]
         larger = min(
@@ -428,13 +431,10 @@ class _Engines:
         )
         if larger is None:
             return "the most there is"
-        value = larger.factors[name]
         if why := self._over(larger):
-            return f"{value:,} {why}"
-        change = larger.cycles / candidate.cycles - 1
-        if abs(change) < THRIFT:
-            return f"{value:,} saves nothing"
-        return f"{value:,} takes {change:.1%} longer" if change > 0 else f"{value:,} saves {-change:.1%}"
+            return f"{larger.factors[name]:,} {why}"
+        short = self._over(larger, context) if larger.score < candidate.score else ""
+        return why_not(larger, candidate, name, context, short)
 
 
 def _networks(graph: LogicalGraph, asked: CompileConfig, config: CompileConfig) -> Iterator[PlannedDesign]:

@@ -44,13 +44,15 @@ class Room:
 @dataclass(frozen=True, kw_only=True)
 class Content:
     """What moves as one. channel: its first choice. bytes: in memory. units: equal pieces that may lie on
-    different channels. moves: whether it may lie elsewhere."""
+    different channels. moves: whether it may lie elsewhere. early: whether it is placed before other tables,
+    because its units are few and large."""
 
     key: Key
     channel: int
     bytes: int
     units: int = 1
     moves: bool = True
+    early: bool = False
 
     @property
     def unit_bytes(self) -> int:
@@ -70,7 +72,8 @@ def contents(graph: Graph, *, host_moves: bool = True) -> list[Content]:
             size *= tensor.walks(itensor)
             size += found[key].bytes if key in found else 0
             units = row_units(graph.node(tensor.node).params)
-            own = replace(own, bytes=size, units=units, moves=tensor.node not in columns)
+            early = len(itensor.element_shape) > 2  # cosines and sines
+            own = replace(own, bytes=size, units=units, moves=tensor.node not in columns, early=early)
         elif tensor.role != "spill":
             own = replace(own, moves=host_moves and tensor.role != "state")
         found[key] = own
@@ -107,8 +110,8 @@ def find_places(name: str, contents: Sequence[Content], room: Room) -> dict[Key,
     used = {content.channel for content in contents}
     left = dict.fromkeys(used.union(range(room.channels)), most)
     places: dict[Key, Parts] = {}
-    # What cannot move comes first, then what is in one piece, the largest first; tables fill the rest.
-    for content in sorted(contents, key=lambda c: (c.moves, c.units > 1, -c.bytes)):
+    # What cannot move comes first, then what is in few pieces, the largest first; tables fill the rest.
+    for content in sorted(contents, key=lambda c: (c.moves, c.units > 1 and not c.early, -c.bytes)):
         where: Parts = ((content.channel, content.units),)
         if content.moves and content.units * content.unit_bytes > left[content.channel]:
             found = _most_room(content, left, used) or _most_room(content, left, left)

@@ -78,9 +78,9 @@ class RowsLoadParams:
 
     @property
     def row_units(self) -> int:
-        """Pieces of a row in memory that may lie apart, each in as few whole beats as possible; 1 for rows of
-        several dimensions."""
-        if len(self.shape) > 1:
+        """Pieces of a row in memory that may lie apart, each in as few whole beats as possible; 1 for rows
+        whose tiles do not all follow one another along the last dimension."""
+        if self.shape[:-1] != self.tile[:-1]:
             return 1
         return self.row_beats // self.layout.beats_per_token
 
@@ -101,7 +101,7 @@ class RowsLoadParams:
             prefetch = min(self.prefetch, max(_LEAST_PREFETCH, 1 << (share - 1).bit_length()))
             part = replace(
                 self,
-                shape=(min(held.stop, *self.shape) - held.start,),
+                shape=(*self.shape[:-1], min(held.stop, self.shape[-1]) - held.start),
                 prefetch=prefetch,
                 burst=min(self.burst, 1 << max(0, prefetch.bit_length() - 2)),
             )
@@ -113,8 +113,9 @@ class RowsLoadParams:
         return JoinRowsParams(
             ways=len(parts),
             dtype=self.dtype,
-            lanes=self.tile[0],
+            lanes=self.tile[-1],
             max_tokens=self.max_ids * self.tokens,
+            lines=prod(self.tile[:-1]),
         )
 
     def joined_bounds(self, parts: Sequence["RowsLoadParams"], bounds: Bounds) -> Bounds:

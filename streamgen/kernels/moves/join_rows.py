@@ -3,7 +3,8 @@
     o[r] = i_0[r], i_1[r] ...        r = 0 ... rows - 1
 
 Tiles in and out: (1, lanes), row-major, one token per cycle; while the tokens of one input pass, the others
-wait. One register stage holds the token of the output.
+wait. Rows may have several lines, as those of cosines and sines do: tiles then are (1, lines, lanes). One
+register stage holds the token of the output.
 """
 
 from collections.abc import Mapping
@@ -26,23 +27,33 @@ from streamgen.numbers import formats
 
 @dataclass(frozen=True, kw_only=True)
 class JoinRowsParams(RowsParams):
-    """ways: inputs `i_0` ... dtype, lanes: of a token. max_tokens: the most tokens of one descriptor.
+    """ways: inputs `i_0` ... dtype, lanes, lines: of a token. max_tokens: the most tokens of one descriptor.
 
-    Bounds: rows, parts (elements of a row of each input, multiples of lanes).
+    Bounds: rows, parts (elements of a line of each input, multiples of lanes).
     """
 
     ways: int
     dtype: str
     lanes: int
     max_tokens: int
+    lines: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("ways", 2), ("lanes", 1), ("max_tokens", self.ways)):
+        for name, least in (("ways", 2), ("lanes", 1), ("lines", 1), ("max_tokens", self.ways)):
             if getattr(self, name) < least:
                 raise ValueError(f"JoinRows.{name} is {getattr(self, name)}; at least {least} is needed")
         if self.max_tokens >= 1 << 32:
             raise ValueError(f"JoinRows.max_tokens is {self.max_tokens}; at most 2^32 - 1 are allowed")
-        formats.token_bits(self.dtype, (1, self.lanes))  # raises for a dtype without such a token
+        formats.token_bits(self.dtype, self.tile)  # raises for a dtype without such a token
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """The shape of a token."""
+        return (1, self.lanes) if self.lines == 1 else (1, self.lines, self.lanes)
+
+    @property
+    def token_bits(self) -> int:
+        return formats.token_bits(self.dtype, self.tile)
 
     def inputs(self, bounds: Bounds) -> Mapping[str, ITensor]:
         return {f"i_{way}": self._rows(bounds["rows"], part) for way, part in enumerate(bounds["parts"])}
@@ -70,8 +81,8 @@ class JoinRowsParams(RowsParams):
         return {"tokens": tokens} | {f"part_{way}": part // self.lanes - 1 for way, part in enumerate(parts)}
 
     def golden(self, bounds: Bounds, inputs: Mapping[str, ndarray]) -> Mapping[str, ndarray]:
-        """o [rows, sum of parts] of i_<way> [rows, part]."""
-        return {"o": np.concatenate([inputs[f"i_{way}"] for way in range(self.ways)], axis=1)}
+        """o [rows, sum of parts] of i_<way> [rows, part]; with several lines, [rows, lines, ...]."""
+        return {"o": np.concatenate([inputs[f"i_{way}"] for way in range(self.ways)], axis=-1)}
 
     def cost(self, bounds: Bounds) -> Cost:
         bits = self.counter.bits
@@ -99,6 +110,12 @@ class JoinRowsParams(RowsParams):
 
     def build(self) -> "JoinRows":
         return JoinRows(self)
+
+    def _rows(self, rows: int, features: int) -> ITensor:
+        if self.lines == 1:
+            return super()._rows(rows, features)
+        trips = (rows, 1, features // self.lanes)
+        return ITensor(self.tile, self.dtype, trips, self.tile, ((0,), (1,), (2,)))
 
 
 class JoinRows(wiring.Component):

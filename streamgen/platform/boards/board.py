@@ -9,6 +9,8 @@ from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.contract.cost import Resources
 from streamgen.gateware.fabric import Fabric
 
+_MOST_CYCLES = 1 << 20  # of the rate of a channel, as a fraction
+
 
 class Channel(NamedTuple):
     """A memory channel as kernels of one clock meet it: beats of 512 bits a cycle, and cycles from an address
@@ -55,10 +57,12 @@ class Hbm:
         return float(self.channels * self.channel_rate)
 
     def beats_per_cycle(self, clock_mhz: float) -> Fraction:
-        """512-bit beats a cycle that one channel gives a kernel of this clock, at most 1."""
+        """512-bit beats a cycle that one channel gives a kernel of this clock, at most 1; to a millionth,
+        since predictions count in its denominator."""
         if clock_mhz <= 0:
             raise ValueError(f"clock_mhz must be above 0, not {clock_mhz}")
-        return min(Fraction(1), Fraction(self.channel_rate) / (BEAT_BYTES * Fraction(clock_mhz) * 10**6))
+        rate = Fraction(self.channel_rate) / (BEAT_BYTES * Fraction(clock_mhz) * 10**6)
+        return min(Fraction(1), rate.limit_denominator(_MOST_CYCLES))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,16 @@
 
 Figures of SLRs are what the shell leaves, as published for the platforms (AMD's UG1120, LUTs and registers in
 thousands); none has been read off a card. All parts have 23,040 wires (SLLs) between neighbouring SLRs, as
-reports of Vivado for the first two say. The memory rate of all is the sustained sequential one, 425 GB/s
-over all channels, measured on a U280 (Shuhai, FCCM 2020), not the 14.375 GB/s a channel of the data sheets:
-all carry the same HBM2, 8 GB of it on a U280 and 16 GB on a U55C. The release of the tools is the one that a
-platform's name says it was made with.
+reports of Vivado for the first two say. The memory rate of all but the U50 is the sustained sequential one,
+425 GB/s over all channels, measured on a U280 (Shuhai, FCCM 2020), not the 14.375 GB/s a channel of the data
+sheets: all carry the same HBM2, 8 GB of it on a U280 and 16 GB on a U55C. The release of the tools is the one
+that a platform's name says it was made with.
+
+The U50 has no shell here, so it is for estimates. Its part has 870,720 LUTs, 1,743,360 registers, 1,344 block
+RAMs, 640 ultra RAMs and 5,952 DSPs, half of each in an SLR. No count of what its shells leave is used here.
+The figures assume that a shell takes as much as that of the U55C (172,680 LUTs, 342,360 registers, 240 block
+RAMs, 720 DSPs), half of it from each SLR. The data sheet of the card (DS965) says 75 W and 316 GB/s for its
+8 GB in 32 pseudo-channels. The sustained rate is assumed to be the same share of this as on a U280.
 
 The VU47P is the card of AWS F2. It has no shell here, so it is for estimates. The sums of its part are those
 of AMD's product tables (DS890): 1,303,680 LUTs, 2,607,360 registers, 2,016 block RAMs, 960 ultra RAMs, 9,024
@@ -26,18 +32,18 @@ from streamgen.platform.boards.stored import restored
 
 _WIRES = 23_040
 _WIRES_FILL = 0.8  # our choice, see decision 211: no figure of the vendor's is known to us
-_CHANNEL_RATE = 13_300_000_000
+_CHANNEL_RATE, _DATA_SHEET = 13_300_000_000, 460_000_000_000
 
 
-def _hbm(channel_bytes: int) -> Hbm:
-    """The memory of these cards, whose channels differ only in size."""
+def _hbm(channel_bytes: int, data_sheet: int = _DATA_SHEET) -> Hbm:
+    """The memory of these cards, of which a design gets the same share of the rate in the data sheet."""
     return Hbm(
         channels=32,
         channel_bytes=channel_bytes,
-        channel_rate=_CHANNEL_RATE,
+        channel_rate=_CHANNEL_RATE * data_sheet // _DATA_SHEET,
         latency=100,
         slr="SLR0",
-        data_sheet=460e9,
+        data_sheet=float(data_sheet),
     )
 
 
@@ -77,6 +83,23 @@ U280 = Board(
     wires_fill=_WIRES_FILL,
 )
 
+U50 = Board(
+    name="u50",
+    part="xcu50-fsvh2104-2-e",
+    shell=None,
+    fabric=ULTRASCALE_PLUS,
+    slrs=(
+        Slr(name="SLR0", resources=Resources(lut=349_000, ff=700_000, bram=552, uram=320, dsp=2616)),
+        Slr(name="SLR1", resources=Resources(lut=349_000, ff=700_000, bram=552, uram=320, dsp=2616)),
+    ),
+    wires=_WIRES,
+    hbm=_hbm(256 << 20, 316_000_000_000),
+    clock_mhz=300.0,
+    watts=75.0,
+    fill=0.75,
+    wires_fill=_WIRES_FILL,
+)
+
 VU47P = Board(
     name="vu47p",
     part="xcvu47p-fsvh2892-2-e",
@@ -95,7 +118,7 @@ VU47P = Board(
     wires_fill=_WIRES_FILL,
 )
 
-BOARDS = {board.name: board for board in (U55C, U280, VU47P)}
+BOARDS = {board.name: board for board in (U55C, U280, U50, VU47P)}
 DEFAULT_BOARD = U55C
 
 

@@ -267,4 +267,13 @@ def test_the_first_lines_count_every_group() -> None:
     assert speed.split()[1:] == [f"{2 / seconds:,.0f}", "tokens/s", "in", "passes", "of", "2"]
     moved = sum(phase.bytes for run in estimate.headline for phase in run.phases) / seconds
     assert f"{moved / 425.6e9:.0%} of the 425.6 GB/s" in estimate.text(phases=False)
-    assert estimate.joules > 0 and "the card takes at most 150 W" in estimate.text().replace("\n", " ")
+    low, high = estimate.joules_range
+    assert 0 < low < estimate.joules < high <= 150 * seconds
+    said = " ".join(estimate.text(width=200).split())
+    assert (
+        f"about {estimate.joules / seconds:,.0f} W ({low / seconds:,.0f} to {high / seconds:,.0f}), " in said
+    )
+    assert (
+        f"tokens a joule ({2 / high:,.1f} to {2 / low:,.1f}), by a model that no board has confirmed" in said
+    )
+    assert "the card takes at most 150 W" in said

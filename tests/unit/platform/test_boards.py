@@ -12,12 +12,27 @@ from streamgen import cli
 from streamgen.compiler.config import CompileConfig
 from streamgen.contract.cost import Resources
 from streamgen.platform.boards import BOARDS, DEFAULT_BOARD, ULTRASCALE_PLUS, board_of, shell_of
-from streamgen.platform.boards.cards import U55C, U280
+from streamgen.platform.boards.cards import U50, U55C, U280
 
 
 def test_sums_over_slrs():
     assert U55C.resources == Resources(lut=1_131_000, ff=2_265_000, bram=1776, uram=960, dsp=8304)
     assert U280.resources == Resources(lut=1_069_000, ff=2_150_000, bram=1487, uram=960, dsp=8490)
+
+
+def test_a_shell_takes_as_much_of_a_u50_as_of_a_u55c():
+    """An assumption: both parts without what their shells leave, to a thousand LUTs and registers an SLR."""
+    whole = {U55C: Resources(lut=1_303_680, ff=2_607_360, bram=2016, uram=960, dsp=9024)}
+    whole[U50] = Resources(lut=870_720, ff=1_743_360, bram=1344, uram=640, dsp=5952)
+    taken, assumed = (total + board.resources * -1 for board, total in whole.items())
+    assert (assumed.bram, assumed.uram, assumed.dsp) == (taken.bram, taken.uram, taken.dsp)
+    assert abs(assumed.lut - taken.lut) < 2000 and abs(assumed.ff - taken.ff) < 2000
+
+
+def test_a_u50_gives_a_design_the_same_share_of_its_data_sheet():
+    hbm = U50.hbm
+    assert hbm.channels * hbm.channel_bytes == 8 << 30 and hbm.data_sheet == 316e9
+    assert hbm.rate / hbm.data_sheet == pytest.approx(U280.hbm.rate / U280.hbm.data_sheet, rel=1e-6)
 
 
 @pytest.mark.parametrize(("board", "size"), [(U55C, 16 << 30), (U280, 8 << 30)])
@@ -52,6 +67,14 @@ def test_memory_rate(clock, rate):
 def test_rate_is_exact():
     assert U55C.hbm.beats_per_cycle(300.0) == Fraction(133, 192)
     assert U55C.channel() == (133 / 192, 100)
+
+
+@pytest.mark.parametrize(("bytes_per_second", "clock"), [(9_136_521_739, 300.0), (13_300_000_000, 300.1)])
+def test_rates_are_short_fractions(bytes_per_second, clock):
+    """Predictions count in the denominator: with 19,200,000,000 they would not end."""
+    rate = replace(U55C.hbm, channel_rate=bytes_per_second).beats_per_cycle(clock)
+    assert rate.denominator <= 1 << 20
+    assert float(rate) == pytest.approx(bytes_per_second / (64e6 * clock), rel=1e-6)
 
 
 def test_weights_of_the_fabric_are_those_of_the_default_board():
@@ -95,8 +118,8 @@ def test_by_name():
         assert board.name == name and board_of(name) is board
     mine = replace(U280, name="mine")
     assert board_of(mine) is mine
-    with pytest.raises(ValueError, match=rf"^no board is called 'u50'; known are {', '.join(BOARDS)}$"):
-        board_of("u50")
+    with pytest.raises(ValueError, match=rf"^no board is called 'u250'; known are {', '.join(BOARDS)}$"):
+        board_of("u250")
 
 
 def test_config():
@@ -106,8 +129,8 @@ def test_config():
     assert CompileConfig(board=mine, channels=4).card is mine
     with pytest.raises(ValueError, match=r"^CompileConfig.channels is 6; it must be None or 1 to 4$"):
         CompileConfig(board=mine, channels=6)
-    with pytest.raises(ValueError, match=r"^CompileConfig.board: no board is called 'u50'; known are"):
-        CompileConfig(board="u50")
+    with pytest.raises(ValueError, match=r"^CompileConfig.board: no board is called 'u250'; known are"):
+        CompileConfig(board="u250")
 
 
 @pytest.mark.parametrize("board", ["u280", replace(U280, name="mine", watts=100.0)])
@@ -126,7 +149,7 @@ def test_restored():
 def test_command_line(capsys):
     """A board is given by name; for one that is none, those that are known are named."""
     source = ["examples/mlp.py:mlp", "-o", "mlp"]
-    assert cli.main(["compile", *source, "--board", "u50"]) != 0
-    assert f"no board is called 'u50'; known are {', '.join(BOARDS)}" in "".join(capsys.readouterr())
+    assert cli.main(["compile", *source, "--board", "u250"]) != 0
+    assert f"no board is called 'u250'; known are {', '.join(BOARDS)}" in "".join(capsys.readouterr())
     with cli.streamgen.commands["compile"].make_context("compile", [*source, "--board", "u280"]) as context:
         assert context.params["board"] == "u280"

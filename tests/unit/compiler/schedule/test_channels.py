@@ -99,6 +99,18 @@ def test_what_is_in_one_piece_comes_before_tables() -> None:
     }
 
 
+def test_rotations_come_before_tables_and_lie_in_one_piece_if_they_can() -> None:
+    table = _constant("table", 0, 12 * PAGE, units=12)
+    turns = replace(_constant("turns", 0, 8 * PAGE, units=4), early=True)
+    contents = [*_weights(14 * PAGE, 8 * PAGE, 2 * PAGE), table, turns]
+    assert _found(contents, _room(3)) == {turns.key: ((2, 4),), table.key: ((2, 6), (1, 6))}
+    contents = [*_weights(*[10 * PAGE] * 6), replace(table, bytes=20 * PAGE, units=20), turns]
+    assert _found(contents, _room(6)) == {
+        turns.key: ((4, 2), (5, 2)),
+        table.key: tuple((channel, 5) for channel in range(4)),
+    }
+
+
 def test_caches_and_weights_of_columns_stay() -> None:
     keys = Content(key=("state", "keys"), channel=0, bytes=4 * PAGE, moves=False)
     with pytest.raises(BudgetError) as error:
@@ -143,7 +155,10 @@ def test_an_error_spreads_tables_evenly() -> None:
         ((896,), (32,), "i8", 14),
         ((40,), (8,), "f24", 3),  # two tokens and a half of a beat
         ((1,), (1,), "f24", 1),
-        ((2, 64), (2, 16), "f24", 1),  # rotations are small
+        ((2, 64), (2, 16), "f24", 4),  # cosines and sines of 16 pairs in two beats
+        ((2, 64), (2, 4), "f24", 8),
+        ((2, 12), (2, 4), "f24", 2),  # a token and a half of two
+        ((2, 64), (1, 16), "f24", 1),  # all cosines before all sines
     ],
 )
 def test_units_of_rows(shape: tuple[int, ...], tile: tuple[int, ...], dtype: str, units: int) -> None:
@@ -156,7 +171,7 @@ def test_units_of_rows(shape: tuple[int, ...], tile: tuple[int, ...], dtype: str
         (a, before), (b, behind) = whole.parts([first, units - first])
         assert a.row_beats + b.row_beats == whole.row_beats and a.tokens + b.tokens == whole.tokens
         assert (before.start, before.stop, behind.stop) == (0, behind.start, whole.stored[-1])
-        assert a.shape[-1] + b.shape[-1] == shape[-1]
+        assert a.shape[-1] + b.shape[-1] == shape[-1] and a.shape[:-1] == b.shape[:-1] == shape[:-1]
         assert (a.stored[-1], b.stored[-1]) == (before.stop, behind.stop - behind.start)
 
 

@@ -13,8 +13,8 @@ from streamgen.testing.kernel import Case, check_golden, check_promises
 SHAPES = ((9, (1, 2, 3)), (1, (1, 1, 1)), (1, (7, 1, 12)), (20, (1, 1, 1)), (2, (5, 4, 1)))
 
 
-def _params(ways: int, lanes: int = 1, dtype: str = "i8") -> JoinRowsParams:
-    return JoinRowsParams(ways=ways, dtype=dtype, lanes=lanes, max_tokens=63)
+def _params(ways: int, lanes: int = 1, dtype: str = "i8", lines: int = 1) -> JoinRowsParams:
+    return JoinRowsParams(ways=ways, dtype=dtype, lanes=lanes, max_tokens=63, lines=lines)
 
 
 def _case(rng: np.random.Generator, params: JoinRowsParams, rows: int, parts: tuple[int, ...]) -> Case:
@@ -22,7 +22,8 @@ def _case(rng: np.random.Generator, params: JoinRowsParams, rows: int, parts: tu
     features = tuple(part * params.lanes for part in parts)
     inputs = {}
     for way, part in enumerate(features):
-        data = rng.integers(-128, 128, (rows, part)).astype(np.int8)
+        shape = (rows, part) if params.lines == 1 else (rows, params.lines, part)
+        data = rng.integers(-128, 128, shape).astype(np.int8)
         if params.dtype == "f24":
             data = formats.round_f24(data * rng.normal(size=data.shape))
         inputs[f"i_{way}"] = data
@@ -34,6 +35,14 @@ def test_matches_golden(dtype: str, lanes: int, stalls: Stalls | None) -> None:
     rng = np.random.default_rng(lanes)
     params = _params(3, lanes, dtype)
     check_golden(params, [_case(rng, params, *shape) for shape in SHAPES], stalls)
+
+
+def test_rows_of_several_lines(stalls: Stalls | None) -> None:
+    """Cosines and sines: a token has the same columns of both lines."""
+    rng = np.random.default_rng(3)
+    params = _params(3, 4, "f24", lines=2)
+    check_golden(params, [_case(rng, params, *shape) for shape in SHAPES], stalls)
+    check_promises(params, *_case(rng, params, *SHAPES[0]))
 
 
 @pytest.mark.parametrize("ways", [2, 3, 5])
@@ -71,6 +80,7 @@ def test_descriptors_leave_no_gap() -> None:
     [
         ({"ways": 1}, "JoinRows.ways is 1; at least 2 is needed"),
         ({"lanes": 0}, "JoinRows.lanes is 0; at least 1 is needed"),
+        ({"lines": 0}, "JoinRows.lines is 0; at least 1 is needed"),
         ({"max_tokens": 2}, "JoinRows.max_tokens is 2; at least 3 is needed"),
         ({"max_tokens": 1 << 32}, "JoinRows.max_tokens is 4294967296; at most 2^32 - 1 are allowed"),
     ],
