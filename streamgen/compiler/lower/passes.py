@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamgen.artifact.packing import MemoryLayout
-from streamgen.base.errors import GraphError
+from streamgen.base.errors import BudgetError, GraphError
 from streamgen.base.progress import Counted
 from streamgen.contract import link_depth, patient
 from streamgen.contract.cost import Curve
@@ -21,6 +21,7 @@ from streamgen.itensor import ITensor, counted_as, same_stream
 from streamgen.kernels.moves.fork import ForkParams
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.model.graph.curves import curves_of
+from streamgen.platform.control.counters import MOST_COUNTED
 
 LINK_DEPTH = 2  # least depth of a stream whose depth a schedule decides
 _WIDEST = 2048  # behind patient nodes, a schedule decides the depth only for tokens of at most so many bits
@@ -196,6 +197,8 @@ def size_fifos(
     Constants run ahead into the prefetch FIFOs of their loads, whose depth the user chooses. The links behind
     these FIFOs have the depth that their ends need. The same holds for streams of wide tokens that can wait
     at their source. Back edges keep their depth. counted: called for phases, then for FIFOs.
+
+    Raises BudgetError for a FIFO of more tokens than its counter counts.
     """
     runs = {_run_key(graph, phase): (graph, phase) for graph, phase in _runs(corners)}
     streams: list[list[NodeStream | None]] = []
@@ -213,6 +216,12 @@ def size_fifos(
         for edge, depth in zip(corners[0].edges, sizing.depths, strict=False)
         if not edge.back
     }
+    for (source, target), depth in depths.items():
+        if depth > MOST_COUNTED:
+            raise BudgetError(
+                f"the FIFO from {source} to {target} needs room for {depth:,} tokens; a FIFO of at most "
+                f"{MOST_COUNTED:,} can be counted. Lower CompileConfig.max_tokens"
+            )
     cycles = {key: schedule.finish for key, schedule in zip(runs, sizing.schedules, strict=True)}
     return verify(corners[0].with_depths(depths)), [cycles[_run_key(*run)] for run in _runs(corners)]
 
