@@ -132,6 +132,44 @@ def test_layers_and_positions_are_sent() -> None:
         assert sent == [(first,), *((first + 100 * walk,) for walk in range(4)), (tiles,)]
 
 
+def _sourced(field: Callable[[int, int], int]) -> Program:
+    """A node with a field of (tiles, rows of a source) and a field that is their number alone."""
+
+    def graph(tiles: int, position: int, rows: int) -> Graph:
+        bounds = {"rows": field(tiles, rows), "of_source": rows}
+        node = Node("n", _Fields(("rows", "of_source")), (bounds,))  # type: ignore[arg-type]
+        return Graph("g", (node,), (), ())
+
+    return Program(graph(3, 0, 9), 1, 3, graph, source=9)
+
+
+def test_the_host_adds_rows_of_a_source() -> None:
+    """The words are those of the graph; the hardware gets bases that hold the rows."""
+    table = encode(_sourced(lambda tiles, rows: 5 * tiles + 2 * rows + 1), set(), set()).table
+    assert table.reads_source
+    for tiles, rows in ((1, 1), (3, 4), (2, 9)):
+        (sent,) = [words for _, words in table.expand(position=0, tiles=tiles, source=rows)]
+        assert sent == (5 * tiles + 2 * rows + 1, rows)
+        slots = np.frombuffer(table.pack(rows), "<i4").reshape(-1, 4)[4:]
+        assert slots[1:3].tolist() == [[2 * rows + 1, 0, 0, 5], [rows, 0, 0, 0]]
+    assert not encode(_walked(lambda tiles, position: tiles), set(), set()).table.reads_source
+
+
+def test_words_that_are_not_affine_in_the_rows_of_a_source() -> None:
+    message = "is not affine in layer, position, tiles and source: it is 81 at layer 0, position 0, tiles 1, "
+    with pytest.raises(GraphError, match=message):
+        encode(_sourced(lambda tiles, rows: rows * rows), set(), set())
+
+
+def test_rows_of_a_source_outside_of_a_program() -> None:
+    program = _sourced(lambda tiles, rows: rows)
+    for rows in (0, 10):
+        with pytest.raises(ValueError, match=f"^source has {rows} rows; 1 to 9 are allowed$"):
+            program.at(1, source=rows)
+    with pytest.raises(ValueError, match=r"^source has 1 rows; 0 to 0 are allowed$"):
+        _program(1, {"rows": lambda t: t}).at(1, source=1)
+
+
 def test_a_variant_has_a_table_of_its_own() -> None:
     """A field is wired if all variants agree; who rests is not told, a section of them is left out."""
     whole = _walked(lambda tiles, position: 7 * tiles + position)
