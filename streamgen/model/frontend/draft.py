@@ -26,7 +26,9 @@ from streamgen.model.frontend.tables import Tables
 from streamgen.model.frontend.trace import Constants, Mismatch, Unsupported, shape, where
 from streamgen.model.graph.logical import Operation, Operator
 from streamgen.model.operations import (
+    Binary,
     Concat,
+    Constant,
     Linear,
     PositionRows,
     Rearrange,
@@ -34,6 +36,7 @@ from streamgen.model.operations import (
     Scalar,
     Slice,
     TokenRow,
+    as_expression,
 )
 from streamgen.numbers.quantisation import GroupGrid, is_uniform
 
@@ -157,6 +160,7 @@ class Draft:
         self.torn = False  # whether a product within rows was refused
         self.sequences = Sequences(self)
         self._single: set[str] = set()  # values with one row for each sequence
+        self._every: set[str] = set()  # constants, whose row stands for all rows
         self.contents: dict[Node, Any] = {}
         self.partial: dict[Node, Partial] = {}
         self.plainly: set[Node] = set()  # calls that are no halves of operations
@@ -196,8 +200,14 @@ class Draft:
 
     def _add(self, wanted: str, op: Operator, inputs: tuple[str, ...], place: str) -> str:
         name = self.name(wanted)
-        if isinstance(op, ReduceTokens | TokenRow) or not self._single.isdisjoint(inputs):
+        computed = [source for source in inputs if source not in self._every]
+        single = [source for source in computed if source in self._single]
+        if isinstance(op, ReduceTokens | TokenRow) or (single and len(single) == len(computed)):
             self._single.add(name)
+        elif isinstance(op, Constant):
+            self._every.add(name)
+        elif single and isinstance(op, Binary):
+            op = as_expression(op)
         self.operations.append(Operation(name, op, inputs, place))
         return name
 

@@ -28,6 +28,7 @@ from streamgen.model.frontend import (
     rotary,
     scatters,
     self_attention,
+    token_places,
 )
 from streamgen.model.frontend.draft import MOST_COUNTED, Draft
 from streamgen.model.frontend.fuse import fused
@@ -351,9 +352,16 @@ class Importer:
             self._move(node)
         elif lookups.told_from_padding(draft, node) or lookups.compared_with_places(draft, node):
             return
-        elif target in self.calls:
-            lookups.require_lookup(draft, node)
-            self.calls[target](draft, node)
+        elif token_places.compared(draft, node) or token_places.rows_at_places(draft, node):
+            return
+        elif target in self.calls or target in token_places.EXTREMES:
+            with token_places.numbers_of_ids(draft, node):
+                if token_places.place_of_extreme(draft, node):
+                    return
+                lookups.require_lookup(draft, node)
+                if target not in self.calls:
+                    raise Unsupported(nobody_brings(target))
+                self.calls[target](draft, node)
         elif outside:
             add_outside(draft, node)
         elif "fake_quant" in str(target):
