@@ -17,8 +17,9 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.cube import Cube
-from streamgen.model.frontend.draft import MOST_COUNTED, Draft, Partial, Scaled
+from streamgen.model.frontend.draft import MOST_COUNTED, Draft, Scaled
 from streamgen.model.frontend.elements import ElementOrder
+from streamgen.model.frontend.partial import Partial
 from streamgen.model.frontend.rotary import Product
 from streamgen.model.frontend.trace import SPELLINGS, Unsupported, aten, function_of, is_ids, shape
 from streamgen.model.graph.logical import Operator
@@ -211,19 +212,21 @@ def _product_of(draft: Draft, node: Node, a: Any, b: Any) -> None:
         draft.squares[node] = draft.contents[a]
 
 
-def leading(
-    draft: Draft, node: Node, sources: Sequence[Node]
-) -> tuple[Node, ElementOrder, torch.Tensor]:
+def leading(draft: Draft, node: Node, sources: Sequence[Node]) -> tuple[Node, ElementOrder, torch.Tensor]:
     """The source whose rows are those of a call's result, their order, and its columns: the first one, unless
     it has one row for all tokens of a sequence and another one has a row for each of them."""
     found = []
     for source in sources:
         contents = draft.form(node, source, lambda c: broadcast(c, node))
-        order, columns = draft.form(node, source, lambda c, own=contents: draft.elements.spread(own))
+        order, columns = draft.form(node, source, partial(_spread, draft, contents))
         if not order.single:
             return source, order, columns
         found.append((source, order, columns))
     return found[0]
+
+
+def _spread(draft: Draft, contents: torch.Tensor, _: torch.Tensor) -> tuple[ElementOrder, torch.Tensor]:
+    return draft.elements.spread(contents)
 
 
 def broadcast(contents: torch.Tensor, node: Node) -> torch.Tensor:

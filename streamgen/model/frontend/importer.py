@@ -207,7 +207,7 @@ class Importer:
         self.draft.contents[result] = index_moves.numbers(self.draft, result, constant)
 
     def _require_counted(self, result: Node, dtype: torch.dtype) -> None:
-        if dtype not in WIDE or not self.draft.are_counted(self.draft.contents.get(result)):
+        if dtype not in WIDE or not self.draft.is_whole(self.draft.contents.get(result)):
             raise Unsupported(
                 f"the module returns {dtype}; results are floats, truth values, or places and numbers of "
                 "elements"
@@ -275,6 +275,8 @@ class Importer:
                 return False
         elif node.target in lookups.BOUNDARIES:
             lookups.require_in_order(self.draft, node)
+        elif node.target in lookups.FROM_BEHIND:
+            lookups.require_counted(self.draft, node)
         apart = parts_of(self.program.graph, node, self.readable)
         if apart is None or not self._compute_halves(node.all_input_nodes):
             return False
@@ -350,9 +352,12 @@ class Importer:
             draft.tables.add(node)
         elif target in MOVED:
             self._move(node)
-        elif lookups.told_from_padding(draft, node) or lookups.compared_with_places(draft, node):
-            return
-        elif token_places.compared(draft, node) or token_places.rows_at_places(draft, node):
+        elif (
+            lookups.told_from_padding(draft, node)
+            or lookups.compared_with_places(draft, node)
+            or token_places.compared(draft, node)
+            or token_places.rows_at_places(draft, node)
+        ):
             return
         elif target in self.calls or target in token_places.EXTREMES:
             with token_places.numbers_of_ids(draft, node):
@@ -362,6 +367,7 @@ class Importer:
                 if target not in self.calls:
                     raise Unsupported(nobody_brings(target))
                 self.calls[target](draft, node)
+                token_places.count_result(draft, node)
         elif outside:
             add_outside(draft, node)
         elif "fake_quant" in str(target):
@@ -415,8 +421,7 @@ class Importer:
         truth = tensors and given.dtype == torch.bool
         crossing = tensors and value.is_floating_point() != given.is_floating_point() and not truth
         if crossing and not draft.are_counted(draft.contents.get(source)):
-            kind = "floats" if given.is_floating_point() else "integers"
-            raise Unsupported(f"it casts {kind} to {value.dtype}")
+            return token_places.cast(draft, node)
         if truth and is_ids(value) and value.dtype != torch.bool and source in draft.contents:
             draft.count(draft.contents[source], 1)
         if tensors and is_ids(value) and value.dtype != given.dtype and value.dtype not in WIDE:

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
-from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.draft import MOST_COUNTED, Draft
 from streamgen.model.frontend.moves import MOVES, RENAMES
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids, shape
 from streamgen.model.operations import Embedding
@@ -31,7 +32,7 @@ def embedding(draft: Draft, node: Node) -> None:
 def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     if draft.knows(table) or table in draft.tables:
         raise Unsupported("its table is computed at run time")
-    if draft.are_counted(draft.contents.get(ids)):
+    if draft.is_whole(draft.contents.get(ids)):
         raise Unsupported("its places are computed at run time")
     order, columns = draft.form(node, ids, draft.elements.spread)
     rows, *extents = shape(table)
@@ -76,11 +77,15 @@ def _indexed(draft: Draft, node: Node) -> None:
 def require_lookup(draft: Draft, node: Node) -> None:
     """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
     known = [source for source in node.all_input_nodes if draft.knows(source) and not _is_truth(source)]
+    allowed = draft.is_whole if node.target in COMPARED else draft.are_counted
     if node.target not in OF_IDS and any(
-        is_ids(source.meta.get("val")) and not draft.are_counted(draft.contents.get(source))
-        for source in known
+        is_ids(source.meta.get("val")) and not allowed(draft.contents.get(source)) for source in known
     ):
         raise Unsupported("ids can be looked up in an embedding, and nothing else")
+    whole = any(not source.meta["val"].is_floating_point() for source in known)
+    numbers = [number for number in node.args if isinstance(number, int | float)]
+    if whole and node.target in COMPARED and any(abs(number) > MOST_COUNTED + 1 for number in numbers):
+        raise Unsupported(f"it compares integers with a number above {MOST_COUNTED + 1}")
 
 
 def compared_with_places(draft: Draft, node: Node) -> bool:
@@ -92,7 +97,7 @@ def compared_with_places(draft: Draft, node: Node) -> bool:
     places = draft.constants.tensors.get(other) if isinstance(other, Node) else None
     if not isinstance(ids, Node) or not is_ids(ids.meta.get("val")) or ids not in draft.contents:
         return False
-    if draft.are_counted(draft.contents[ids]) or _is_truth(ids) or not isinstance(places, torch.Tensor):
+    if draft.is_whole(draft.contents[ids]) or _is_truth(ids) or not isinstance(places, torch.Tensor):
         return False
     count = places.numel()
     extents = (*shape(ids)[:-1], count)
@@ -154,6 +159,17 @@ def require_in_order(draft: Draft, node: Node) -> None:
         raise Unsupported("it searches in numbers that may not be in order; sort them first")
 
 
+def require_counted(draft: Draft, node: Node) -> None:
+    """Raise Unsupported for indices of run time that may be below 0, from where torch counts back."""
+    for index in pytree.tree_leaves(node.args[1]):
+        contents = draft.contents.get(index)
+        if draft.is_whole(contents) and not draft.are_counted(contents):
+            raise Unsupported(
+                "its places may be below 0 or above 65535; a clamp to the places that are meant, in front of "
+                "the cast to integers, says that they are not"
+            )
+
+
 def _is_truth(source: Node) -> bool:
     """Whether it is truth values that the module computes."""
     if getattr(source.meta.get("val"), "dtype", None) != torch.bool:
@@ -169,7 +185,14 @@ CALLS = {
 }
 WRITES = {aten.index_put_.default, aten.index_copy_.default, aten.copy_.default}  # ids over ids
 OF_IDS = CALLS.keys() | WRITES
+FROM_BEHIND = {aten.index.Tensor, aten.index_put.default, aten.take.default}
+"""Calls that take places below 0."""
 BOUNDARIES = {aten.bucketize.Tensor: 1, aten.searchsorted.Tensor: 0}
 """Calls that search in sorted numbers: the place of that argument."""
+COMPARED = {
+    getattr(packet, overload)
+    for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
+    for overload in ("Scalar", "Tensor")
+}
 COMPARISONS = {aten.ne.Scalar: True, aten.ne.Tensor: True, aten.eq.Scalar: False, aten.eq.Tensor: False}
 """The calls that tell ids from padding: their result for ids that are none."""

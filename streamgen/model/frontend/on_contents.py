@@ -41,9 +41,7 @@ class OnContents:
         lead = next((x for x in operands if not elements.are_single(x // elements.stride)), first)
         order, _ = elements.spread(lead)
         reason = "it joins elements of different tokens"
-        names = [
-            draft.value(self.node, elements.columns_in(operand, order, reason)) for operand in operands
-        ]
+        names = [draft.value(self.node, elements.columns_in(operand, order, reason)) for operand in operands]
         name = draft.add(self.node, self.node.name, op, *names)
         return self._placed(name, order).reshape(first.shape)
 

@@ -16,7 +16,7 @@ from streamgen.model.frontend import activations, arithmetic, index_moves, self_
 from streamgen.model.frontend.arithmetic import Operand, compute, leading, operand_of
 from streamgen.model.frontend.cube import CUBIC
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
+from streamgen.model.frontend.trace import Unsupported, arguments, aten
 from streamgen.model.operations import Expression
 
 Rule = Callable[[FormulaBuilder, Mapping[str, Any]], int]

@@ -18,8 +18,9 @@ from typing import Any, Literal
 import torch
 from torch.fx import Node
 
-from streamgen.model.frontend.draft import Draft, Partial
+from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import HeadOrder
+from streamgen.model.frontend.partial import Partial
 from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Attention, Cache, LogSoftmax, Softmax
@@ -28,6 +29,20 @@ HIDDEN = -(2.0**100)  # a bias that hides a score
 MASKED = -1e4  # a mask adds at most this number, so that no float keeps anything of the term
 MASK = "only scores of an attention can be masked, with a constant"
 SHARES = "the softmax of attention scores can only multiply values: softmax(q @ k.T) @ v"
+
+
+ACROSS = (
+    "it multiplies rows of several sequences with one another; a sequence is computed by itself. Give an "
+    "example of one sequence, and multiply the rows of several ones on the host"
+)
+
+
+def _are_rows_of_sequences(draft: Draft, contents: torch.Tensor) -> bool:
+    """Whether a matrix holds single values of several sequences."""
+    elements = draft.elements
+    rows = contents % elements.stride
+    several = bool((rows[..., :1, :] != rows).any())
+    return several and bool(elements.run) and elements.are_single(contents // elements.stride)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +73,8 @@ class Scores(Partial):
         """a @ b of two values."""
         q, k = _operand(draft, node, a), _operand(draft, node, b, transposed=True)
         lead, tokens = shape(node)[:-2], shape(node)[-2:]
+        if min(q.ndim, k.ndim) > 1 and _are_rows_of_sequences(draft, q):
+            raise Unsupported(ACROSS)
         if min(q.ndim, k.ndim) < 2 or not (
             tokens[1] in (tokens[0], draft.elements.stride) or draft.tables.counts or draft.elements.framed
         ):

@@ -63,6 +63,9 @@ class Sequences:
         self.ids: set[str] = set()
         self.places: str | None = None
         self.padding: dict[str, set[int]] | None = None
+        self.numbered: dict[
+            tuple[int, ...], torch.Tensor
+        ] = {}  # columns of 0, 1, 2 .. by places in a sequence
         self._made: dict[tuple[str, str], str] = {}  # by reduction and value
         self._sums: dict[str, str] = {}  # by name of a sum over tokens: the value that it sums
 

@@ -7,7 +7,7 @@ A place counts from the first token of the dimension in which it is found or tak
 become numbers by a table that holds them, or the results of a comparison with one number.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from streamgen.gateware.pointwise import FormulaBuilder
+from streamgen.gateware.pointwise import Formula, FormulaBuilder
+from streamgen.model.frontend.arithmetic import Operand, compute
 from streamgen.model.frontend.draft import MOST_COUNTED, Draft
-from streamgen.model.frontend.lookups import OF_IDS
+from streamgen.model.frontend.lookups import COMPARED, OF_IDS
 from streamgen.model.frontend.moves import MOVES, RENAMES
 from streamgen.model.frontend.on_contents import OnContents
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids, shape
@@ -26,21 +27,16 @@ from streamgen.model.operations import Embedding, Expression
 BEYOND = float(MOST_COUNTED + 1)  # greater than the place of any token
 EXTREMES = {aten.argmax.default: False, aten.argmin.default: True}
 """Calls that find a place: whether it is that of the least element."""
-COMPARED = {
-    getattr(packet, overload)
-    for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
-    for overload in ("Scalar", "Tensor")
-}
 TABLES = (aten.embedding.default, aten.index.Tensor, aten.index_select.default)
 
 
-def expression(on: OnContents, formula: Any, *operands: torch.Tensor) -> torch.Tensor:
+def expression(on: OnContents, formula: Callable[..., int], *operands: torch.Tensor) -> torch.Tensor:
     """Contents of an expression of operands, which broadcast. formula: of the builder and its values."""
     builder = FormulaBuilder()
-    values = [builder.value(number) for number in range(len(operands))]
-    made, numbers = builder.formula(formula(builder, *values))  # type: ignore[misc]
-    given = torch.broadcast_tensors(*operands)
-    return on.each(Expression(made), *(given[int(number)] for number in numbers))
+    given = dict(zip(map(str, range(len(operands))), torch.broadcast_tensors(*operands), strict=True))
+    found = builder.formula(formula(builder, *map(builder.value, given)))
+    assert not isinstance(found, float)
+    return on.each(Expression(found[0]), *(given[str(key)] for key in found[1]))
 
 
 def compared(draft: Draft, node: Node) -> bool:
@@ -66,7 +62,8 @@ def numbers_of_ids(draft: Draft, node: Node) -> Iterator[None]:
     if draft.sequences.padding is not None and node.target not in OF_IDS:
         for source in node.all_input_nodes:
             if _is_ids(draft, source):
-                before[source], draft.contents[source] = draft.contents[source], as_numbers(draft, node, source)
+                before[source] = draft.contents[source]
+                draft.contents[source] = as_numbers(draft, node, source)
     try:
         yield
     finally:
@@ -84,6 +81,58 @@ def as_numbers(draft: Draft, node: Node, ids: Node) -> torch.Tensor:
     numbers = _looked_up(draft, node, ids, torch.arange(count, dtype=torch.float32))
     draft.count(numbers, count - 1)
     return numbers
+
+
+def cast(draft: Draft, node: Node) -> None:
+    """Read a cast of floats to integers, which cuts their fractions off, or of integers to floats. Integers
+    are counted if a clamp bounds them."""
+    source = node.all_input_nodes[0]
+    floats, kind = source.meta["val"].is_floating_point(), node.meta["val"].dtype
+    if floats and kind in WIDE and source not in draft.partial:
+        order, columns = draft.form(node, source, draft.elements.spread)
+        compute(draft, node, Expression(Formula(values=1, steps=(("trunc", (0,)),))), order, Operand(columns))
+        most = _bound(source)
+        draft.count(draft.contents[node], -1 if most is None else most)
+    elif not floats and draft.is_whole(draft.contents.get(source)):
+        draft.keep(node, draft.contents[source])
+    elif _is_ids(draft, source) and draft.sequences.padding is not None:
+        draft.keep(node, as_numbers(draft, node, source))
+    else:
+        raise Unsupported(f"it casts {'floats' if floats else 'integers'} to {kind}")
+
+
+def _bound(node: Node) -> int | None:
+    """The number that elements are at most if a clamp says that they are not below 0; None otherwise."""
+    while node.op == "call_function" and node.target in MOVES | RENAMES | ROUNDED and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    if node.target not in CLAMPS:
+        return None
+    low, high = (arguments(node).get(name) for name in ("min", "max"))
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return None
+    return int(high) if 0 <= low <= high else None
+
+
+def count_result(draft: Draft, node: Node) -> None:
+    """Note that sums, differences and products of two counted values, or of one and a number, are whole."""
+    value = node.meta.get("val")
+    if node.target not in WHOLE or not isinstance(value, torch.Tensor) or value.dtype not in WIDE:
+        return
+    contents = draft.contents.get(node)
+    mosts = [_most(draft, operand) for operand in node.args[:2]]
+    if contents is None or len(mosts) < 2 or None in mosts or node.kwargs.get("alpha", 1) != 1:
+        return
+    draft.count(contents, WHOLE[node.target](*mosts))
+
+
+def _most(draft: Draft, operand: Any) -> int | None:
+    """The number that whole numbers of at least 0 are at most; None for others."""
+    if operand in draft.contents:
+        return draft.counted(draft.contents[operand])
+    constant = draft.constants.tensors.get(operand) if isinstance(operand, Node) else torch.tensor(operand)
+    if not isinstance(constant, torch.Tensor) or not is_ids(constant) or not constant.numel():
+        return None
+    return int(constant.max()) if constant.min() >= 0 else None
 
 
 def _is_ids(draft: Draft, source: Any) -> bool:
@@ -168,12 +217,9 @@ def rows_at_places(draft: Draft, node: Node) -> bool:
     found = _with_one_place(draft, node)
     if found is None:
         return False
-    lines, index, dimension = found
+    lines, index = found
     on = OnContents(draft, node)
-    flat = lines.reshape(-1, lines.shape[-1])
-    if not on.is_over_tokens(flat):
-        return False
-    index = index.reshape(-1)
+    flat, index = lines.reshape(-1, lines.shape[-1]), index.reshape(-1)
     if not draft.elements.run or not draft.elements.are_single(index // draft.elements.stride):
         raise Unsupported(
             "its places differ from token to token; one place for each sequence can be taken at run time"
@@ -202,35 +248,34 @@ def rows_at_places(draft: Draft, node: Node) -> bool:
     return True
 
 
-def _with_one_place(draft: Draft, node: Node) -> tuple[torch.Tensor, torch.Tensor, int] | None:
-    """The elements [.., places] that a call chooses from, for each element of its result, the places that it
-    chooses, and their dimension; None if a call has no place of run time."""
+def _with_one_place(draft: Draft, node: Node) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The elements [.., places] that a call chooses from, for each element of its result, and the place that
+    it chooses; None if a call has no place of run time among tokens."""
     if node.target not in TAKEN:
         return None
     given = arguments(node)
-    source = given["self"]
-    indices = given.get("indices", given.get("index"))
-    listed = list(indices) if isinstance(indices, Sequence) else [indices]
-    late = [d for d, index in enumerate(listed) if isinstance(index, Node) and draft.knows(index)]
-    if len(late) != 1 or not draft.knows(source) or source in draft.partial:
+    source, indices = given["self"], given.get("indices", given.get("index"))
+    listed: list[Any] = list(indices) if isinstance(indices, Sequence) else [indices]
+    late = [d for d, index in enumerate(listed) if draft.knows(index)]
+    if len(late) != 1 or source not in draft.contents:
         return None
-    (d,) = late
-    index = draft.form(node, listed[d], lambda c: c)
-    if not is_ids(listed[d].meta["val"]) or listed[d].meta["val"].dtype == torch.bool or _is_ids(draft, listed[d]):
+    chooser = listed[late[0]]
+    dimension = late[0] if node.target == aten.index.Tensor else given["dim"]
+    contents = draft.contents[source]
+    if chooser.meta["val"].dtype not in WIDE or _is_ids(draft, chooser) or not contents.ndim:
         return None
+    if not OnContents(draft, node).is_over_tokens(contents.movedim(dimension, -1).flatten(0, -2)):
+        return None
+    index = draft.form(node, chooser, lambda c: c)
     contents = draft.form(node, source, lambda c: c)
-    dimension = d if node.target == aten.index.Tensor else given["dim"]
-    if not contents.ndim:
-        return None
     function: Any = node.target
 
     def taken(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor
         if node.target != aten.index.Tensor:
-            found: torch.Tensor = function(x, dimension, places)
-            return found
-        others = [draft.constants.tensors[i] if isinstance(i, Node) and i is not listed[d] else i for i in listed]
-        others[d] = places
-        found = function(x, others)
+            found = function(x, dimension, places)
+        else:
+            found = function(x, [places if i is chooser else draft.constants.tensors.get(i) for i in listed])
         return found
 
     count = contents.shape[dimension]
@@ -241,7 +286,7 @@ def _with_one_place(draft: Draft, node: Node) -> tuple[torch.Tensor, torch.Tenso
     wide = [*contents.shape]
     wide[dimension] = index.numel()
     which = taken(numbers.reshape(extents).expand(wide), numbers.reshape(index.shape))
-    return torch.stack(each, -1), index.reshape(-1)[which], dimension
+    return torch.stack(each, -1), index.reshape(-1)[which]
 
 
 def _places(draft: Draft, node: Node, lines: torch.Tensor) -> torch.Tensor:
@@ -257,11 +302,24 @@ def _places(draft: Draft, node: Node, lines: torch.Tensor) -> torch.Tensor:
     places = by_line[0].sort().values
     tokens = elements.tokens.reshape(-1, run)[:, places]
     by_row = np.tile(numbers[places.numpy()], (len(tokens), 1))
-    columns = draft.sequences.by_place(node, by_row, tokens.reshape(-1))
-    if columns is None:
-        raise Unsupported("places of tokens differ between sequences")
-    return elements.indices(columns, rows)
+    numbered, key = draft.sequences.numbered, tuple(by_line[0].tolist())
+    if key not in numbered:
+        columns = draft.sequences.by_place(node, by_row, tokens.reshape(-1))
+        if columns is None:
+            raise Unsupported("places of tokens differ between sequences")
+        numbered[key] = columns
+    return elements.indices(numbered[key], rows)
 
 
+WHOLE: dict[Any, Callable[..., int]] = {
+    aten.add.Tensor: lambda a, b: a + b,
+    aten.mul.Tensor: lambda a, b: a * b,
+    aten.sub.Tensor: lambda a, b: -1,
+    aten.rsub.Scalar: lambda a, b: -1,
+}
+"""Calls that make whole numbers of whole numbers: the greatest result; -1 if it may be below 0."""
+WIDE = {torch.int32, torch.int64}
+CLAMPS = {aten.clamp.default, aten.clip.default, aten.clamp_.default}
+ROUNDED = {aten.floor.default, aten.trunc.default}
 TAKEN = {aten.index.Tensor, aten.index_select.default, aten.gather.default}
 """Calls that take elements at places."""
