@@ -124,6 +124,7 @@ class Importer:
         self.live = _live(list(program.graph.nodes))
         self.failed: set[Node] = set()  # reported, or after a reported call
         self.inputs: list[Input] = []
+        self.result = 0  # number of the one that is read
         self.problems: dict[Node, Problem] = {}
         self.readable = self.calls.keys() | MOVED
 
@@ -180,6 +181,7 @@ class Importer:
             if result is None or result in self.failed:
                 results.append(None)
                 continue
+            self.result = position
             if not isinstance(result, Node):
                 raise GraphError(f"output {position} of the module is {result!r} and no tensor")
             try:
@@ -224,6 +226,7 @@ class Importer:
             raise Unsupported("an output must have a row for each token")
         rows, columns = elements.lines(contents.reshape(count, -1))
         if not torch.equal(rows, elements.rows_of(count)):
+            self.draft.sequences.require_at_end(self.result, rows)
             raise Unsupported("the rows of an output must be in the order of the tokens of the inputs")
         return self.draft.value(self.program.graph.find_nodes(op="output")[0], columns)
 
