@@ -190,11 +190,44 @@ T5: dict[str, Any] = {
     "d_ff": 48,
     "vocab_size": 50,
 }
+TEXT: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 1,
+    "num_attention_heads": HEADS,
+    "intermediate_size": 48,
+    "max_position_embeddings": 12,
+    "bos_token_id": 48,
+    "eos_token_id": 49,
+    "pad_token_id": 0,
+}
+GPT2: dict[str, Any] = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": 1, "n_head": HEADS, "n_positions": 12}
+GPT2 |= {"pad_token_id": 0, "bos_token_id": 48, "eos_token_id": 49}
+TEXTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "CLIP text": ("CLIPTextModel", "CLIPTextConfig", TEXT),
+    "CLIP text, greatest id": (
+        "CLIPTextModelWithProjection",
+        "CLIPTextConfig",
+        {**TEXT, "eos_token_id": 2, "projection_dim": 8},
+    ),
+    "GPT-2 classifier": ("GPT2ForSequenceClassification", "GPT2Config", {**GPT2, "num_labels": 3}),
+}
+"""Models of texts that read one token, whose place they find at run time."""
 SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ViT": ("ViTForImageClassification", "ViTConfig", VISION),
     "DeiT": ("DeiTForImageClassificationWithTeacher", "DeiTConfig", VISION),
     "CLIP vision": ("CLIPVisionModelWithProjection", "CLIPVisionConfig", {**VISION, "projection_dim": 8}),
     "SigLIP vision": ("SiglipVisionModel", "SiglipVisionConfig", VISION),
+    "CLIP": (
+        "CLIPModel",
+        "CLIPConfig",
+        {"text_config": TEXT, "vision_config": VISION, "projection_dim": 8},
+    ),
+    "SigLIP": (
+        "SiglipModel",
+        "SiglipConfig",
+        {"text_config": {**TEXT, "projection_size": WIDTH}, "vision_config": VISION},
+    ),
     "BART": ("BartModel", "BartConfig", BART),
     "T5": ("T5Model", "T5Config", T5),
     "T5 encoder": ("T5EncoderModel", "T5Config", T5),
@@ -220,7 +253,10 @@ def of_transformers(
     config = getattr(transformers, config_class)(**fields)
     torch.manual_seed(2)
     model = getattr(transformers, model_class)(config).eval()
+    size = getattr(getattr(config, "vision_config", config), "image_size", None)
+    image = {} if size is None else {"pixel_values": _random(1, 3, size, size)}
     if hasattr(config, "image_size"):
-        return model, {"pixel_values": _random(1, 3, config.image_size, config.image_size)}
+        return model, image
     example = {"input_ids": _ids(1, 6)}
-    return model, example if family == "T5 encoder" else {**example, "decoder_input_ids": _ids(1, 4)}
+    decodes = getattr(config, "is_encoder_decoder", False) and family != "T5 encoder"
+    return model, {**example, **image, **({"decoder_input_ids": _ids(1, 4)} if decodes else {})}

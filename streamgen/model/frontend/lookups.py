@@ -77,10 +77,11 @@ def _indexed(draft: Draft, node: Node) -> None:
 def require_lookup(draft: Draft, node: Node) -> None:
     """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
     known = [source for source in node.all_input_nodes if draft.knows(source) and not _is_truth(source)]
-    allowed = draft.is_whole if node.target in COMPARED else draft.are_counted
-    if node.target not in OF_IDS and any(
-        is_ids(source.meta.get("val")) and not allowed(draft.contents.get(source)) for source in known
-    ):
+    exact = node.target in COMPARED or getattr(node.meta.get("val"), "is_floating_point", bool)()
+    integers = [draft.contents.get(source) for source in known if is_ids(source.meta.get("val"))]
+    if node.target not in OF_IDS and not all(map(draft.is_whole if exact else draft.are_counted, integers)):
+        if any(map(draft.is_whole, integers)):
+            raise Unsupported("it computes with integers that may be below 0 or above 65535")
         raise Unsupported("ids can be looked up in an embedding, and nothing else")
     whole = any(not source.meta["val"].is_floating_point() for source in known)
     numbers = [number for number in node.args if isinstance(number, int | float)]

@@ -156,7 +156,7 @@ def _vocabulary(draft: Draft, node: Node, ids: Node) -> int:
             sizes.append(shape(call.args[0])[0])
     if not sizes:
         raise Unsupported(
-            "it computes with ids that it looks up in no table, which would say how many ids there are"
+            "ids can be computed with if they are looked up in a table, which says how many there are"
         )
     return min(sizes)
 
