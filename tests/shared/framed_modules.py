@@ -134,6 +134,44 @@ class TwoTowers(nn.Module):
         return nn.functional.normalize(text, dim=-1), nn.functional.normalize(seen, dim=-1)
 
 
+class OneAfterTheOther(nn.Module):
+    """Words of a text in front of patches of an image, in one encoder; each part is a result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.cut = nn.Embedding(50, WIDTH), nn.Conv2d(3, WIDTH, 4, 4)
+        self.encoder = nn.TransformerEncoderLayer(**_layer())
+
+    def forward(self, ids: torch.Tensor, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        both = torch.cat([self.words(ids), self.cut(image).flatten(2).transpose(1, 2)], 1)
+        encoded = self.encoder(both)
+        return encoded[:, : ids.shape[1]], encoded[:, ids.shape[1] :].mean(1)
+
+
+class Prompted(nn.Module):
+    """Learned tokens behind the tokens, which alone are the result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt = nn.Parameter(torch.randn(1, 2, WIDTH))
+        self.encoder = nn.TransformerEncoderLayer(**_layer())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encoder(torch.cat([x, self.prompt.expand(len(x), -1, -1)], 1))[:, :-2]
+
+
+class Fused(nn.Module):
+    """Two sequences side by side, the second one first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        both = torch.cat([y, x], 1)
+        return both + self.attend(both, both, both)[0]
+
+
 def _random(*extents: int) -> torch.Tensor:
     return torch.randn(*extents, generator=torch.Generator().manual_seed(3))
 
@@ -151,6 +189,9 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
     "translator": (Translator, (_random(1, 6, WIDTH), _random(1, 4, WIDTH))),
     "slots": (Slots, (_random(1, 5, WIDTH),)),
     "relative places": (RelativePlaces, (_random(1, 6, WIDTH),)),
+    "one after the other": (OneAfterTheOther, (_ids(1, 5), _random(1, 3, 8, 8))),
+    "prompted": (Prompted, (_random(1, 5, WIDTH),)),
+    "fused": (Fused, (_random(2, 4, WIDTH), _random(2, 3, WIDTH))),
     "two towers": (TwoTowers, (_ids(1, 7), _random(1, 3, 8, 8))),
 }
 """By name: a module, and its example inputs."""

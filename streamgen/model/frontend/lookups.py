@@ -32,7 +32,7 @@ def embedding(draft: Draft, node: Node) -> None:
 def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     if draft.knows(table) or table in draft.tables:
         raise Unsupported("its table is computed at run time")
-    if draft.is_whole(draft.contents.get(ids)):
+    if _are_computed(draft, ids):
         raise Unsupported("its places are computed at run time")
     order, columns = draft.form(node, ids, draft.elements.spread)
     rows, *extents = shape(table)
@@ -42,6 +42,22 @@ def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     names = [draft.add(node, "embedding", op, draft.value(node, column)) for column in columns.split(1)]
     places = order.places[:, :, None] * features + torch.arange(features)
     draft.spread(node, [(name, features) for name in names], order.moved(places.flatten(1)))
+
+
+def are_ids(draft: Draft, source: Any) -> bool:
+    """Whether a tensor holds ids of an input."""
+    contents = draft.contents.get(source) if isinstance(source, Node) else None
+    if not isinstance(contents, torch.Tensor) or not contents.numel() or not is_ids(source.meta.get("val")):
+        return False
+    columns = (contents // draft.elements.stride).reshape(-1).unique()
+    return all(name in draft.sequences.ids for name, _ in draft.elements.parts(columns))
+
+
+def _are_computed(draft: Draft, places: Node) -> bool:
+    """Whether integers are no ids of an input, but made of other values."""
+    contents = draft.contents.get(places)
+    known = draft.sequences.padding is not None and contents is not None
+    return draft.is_whole(contents) or (known and not are_ids(draft, places))
 
 
 def _rows(draft: Draft, node: Node) -> None:
@@ -77,7 +93,7 @@ def _indexed(draft: Draft, node: Node) -> None:
 def require_lookup(draft: Draft, node: Node) -> None:
     """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
     known = [source for source in node.all_input_nodes if draft.knows(source) and not _is_truth(source)]
-    exact = node.target in COMPARED or getattr(node.meta.get("val"), "is_floating_point", bool)()
+    exact = node.target in COMPARED | CLAMPS or getattr(node.meta.get("val"), "is_floating_point", bool)()
     integers = [draft.contents.get(source) for source in known if is_ids(source.meta.get("val"))]
     if node.target not in OF_IDS and not all(map(draft.is_whole if exact else draft.are_counted, integers)):
         if any(map(draft.is_whole, integers)):
@@ -98,7 +114,7 @@ def compared_with_places(draft: Draft, node: Node) -> bool:
     places = draft.constants.tensors.get(other) if isinstance(other, Node) else None
     if not isinstance(ids, Node) or not is_ids(ids.meta.get("val")) or ids not in draft.contents:
         return False
-    if draft.is_whole(draft.contents[ids]) or _is_truth(ids) or not isinstance(places, torch.Tensor):
+    if _are_computed(draft, ids) or _is_truth(ids) or not isinstance(places, torch.Tensor):
         return False
     count = places.numel()
     extents = (*shape(ids)[:-1], count)
@@ -190,6 +206,7 @@ FROM_BEHIND = {aten.index.Tensor, aten.index_put.default, aten.take.default}
 """Calls that take places below 0."""
 BOUNDARIES = {aten.bucketize.Tensor: 1, aten.searchsorted.Tensor: 0}
 """Calls that search in sorted numbers: the place of that argument."""
+CLAMPS = {aten.clamp.default, aten.clip.default, aten.clamp_.default}
 COMPARED = {
     getattr(packet, overload)
     for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)

@@ -18,7 +18,7 @@ from torch.fx import Node
 from streamgen.gateware.pointwise import Formula, FormulaBuilder
 from streamgen.model.frontend.arithmetic import Operand, compute
 from streamgen.model.frontend.draft import MOST_COUNTED, Draft
-from streamgen.model.frontend.lookups import COMPARED, OF_IDS
+from streamgen.model.frontend.lookups import CLAMPS, COMPARED, OF_IDS, are_ids
 from streamgen.model.frontend.moves import MOVES, RENAMES
 from streamgen.model.frontend.on_contents import OnContents
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids, shape
@@ -41,7 +41,7 @@ def expression(on: OnContents, formula: Callable[..., int], *operands: torch.Ten
 
 def compared(draft: Draft, node: Node) -> bool:
     """Read a comparison of ids with one number as a table of truth values; False for any other call."""
-    if node.target not in COMPARED or draft.sequences.padding is None or not _is_ids(draft, node.args[0]):
+    if node.target not in COMPARED or draft.sequences.padding is None or not are_ids(draft, node.args[0]):
         return False
     ids, other = node.args[:2]
     if isinstance(other, Node):
@@ -61,7 +61,7 @@ def numbers_of_ids(draft: Draft, node: Node) -> Iterator[None]:
     before = {}
     if draft.sequences.padding is not None and node.target not in OF_IDS:
         for source in node.all_input_nodes:
-            if _is_ids(draft, source):
+            if are_ids(draft, source):
                 before[source] = draft.contents[source]
                 draft.contents[source] = as_numbers(draft, node, source)
     try:
@@ -95,7 +95,7 @@ def cast(draft: Draft, node: Node) -> None:
         draft.count(draft.contents[node], -1 if most is None else most)
     elif not floats and draft.is_whole(draft.contents.get(source)):
         draft.keep(node, draft.contents[source])
-    elif _is_ids(draft, source) and draft.sequences.padding is not None:
+    elif are_ids(draft, source) and draft.sequences.padding is not None:
         draft.keep(node, as_numbers(draft, node, source))
     else:
         raise Unsupported(f"it casts {'floats' if floats else 'integers'} to {kind}")
@@ -114,15 +114,18 @@ def _bound(node: Node) -> int | None:
 
 
 def count_result(draft: Draft, node: Node) -> None:
-    """Note that sums, differences and products of two counted values, or of one and a number, are whole."""
-    value = node.meta.get("val")
-    if node.target not in WHOLE or not isinstance(value, torch.Tensor) or value.dtype not in WIDE:
+    """Note that sums, differences, products and choices of counted values are whole, and clamped integers."""
+    value, contents = node.meta.get("val"), draft.contents.get(node)
+    if contents is None or not isinstance(value, torch.Tensor) or value.dtype not in WIDE:
         return
-    contents = draft.contents.get(node)
-    mosts = [_most(draft, operand) for operand in node.args[:2]]
-    if contents is None or len(mosts) < 2 or None in mosts or node.kwargs.get("alpha", 1) != 1:
-        return
-    draft.count(contents, WHOLE[node.target](*mosts))
+    given = arguments(node)
+    if node.target in CLAMPS and (most := _bound(node)) is not None:
+        draft.count(contents, most)
+    elif node.target in WHOLE and given.get("alpha", 1) == 1:
+        names, greatest = WHOLE[node.target]
+        mosts = [_most(draft, given[name]) for name in names]
+        if None not in mosts:
+            draft.count(contents, greatest(*mosts))
 
 
 def _most(draft: Draft, operand: Any) -> int | None:
@@ -133,15 +136,6 @@ def _most(draft: Draft, operand: Any) -> int | None:
     if not isinstance(constant, torch.Tensor) or not is_ids(constant) or not constant.numel():
         return None
     return int(constant.max()) if constant.min() >= 0 else None
-
-
-def _is_ids(draft: Draft, source: Any) -> bool:
-    """Whether a tensor holds ids of an input."""
-    contents = draft.contents.get(source) if isinstance(source, Node) else None
-    if not isinstance(contents, torch.Tensor) or not contents.numel() or not is_ids(source.meta.get("val")):
-        return False
-    columns = (contents // draft.elements.stride).reshape(-1).unique()
-    return all(name in draft.sequences.ids for name, _ in draft.elements.parts(columns))
 
 
 def _vocabulary(draft: Draft, node: Node, ids: Node) -> int:
@@ -262,7 +256,7 @@ def _with_one_place(draft: Draft, node: Node) -> tuple[torch.Tensor, torch.Tenso
     chooser = listed[late[0]]
     dimension = late[0] if node.target == aten.index.Tensor else given["dim"]
     contents = draft.contents[source]
-    if chooser.meta["val"].dtype not in WIDE or _is_ids(draft, chooser) or not contents.ndim:
+    if chooser.meta["val"].dtype not in WIDE or are_ids(draft, chooser) or not contents.ndim:
         return None
     if not OnContents(draft, node).is_over_tokens(contents.movedim(dimension, -1).flatten(0, -2)):
         return None
@@ -311,15 +305,16 @@ def _places(draft: Draft, node: Node, lines: torch.Tensor) -> torch.Tensor:
     return elements.indices(numbered[key], rows)
 
 
-WHOLE: dict[Any, Callable[..., int]] = {
-    aten.add.Tensor: lambda a, b: a + b,
-    aten.mul.Tensor: lambda a, b: a * b,
-    aten.sub.Tensor: lambda a, b: -1,
-    aten.rsub.Scalar: lambda a, b: -1,
+WHOLE: dict[Any, tuple[tuple[str, str], Callable[..., int]]] = {
+    aten.add.Tensor: (("self", "other"), lambda a, b: a + b),
+    aten.mul.Tensor: (("self", "other"), lambda a, b: a * b),
+    aten.sub.Tensor: (("self", "other"), lambda a, b: -1),
+    aten.rsub.Scalar: (("self", "other"), lambda a, b: -1),
+    aten.masked_fill.Scalar: (("self", "value"), max),
+    **dict.fromkeys([aten.where.self, aten.where.ScalarOther], (("self", "other"), max)),
 }
-"""Calls that make whole numbers of whole numbers: the greatest result; -1 if it may be below 0."""
+"""Calls that make whole numbers of two counted values: the greatest result; -1 if it may be below 0."""
 WIDE = {torch.int32, torch.int64}
-CLAMPS = {aten.clamp.default, aten.clip.default, aten.clamp_.default}
 ROUNDED = {aten.floor.default, aten.trunc.default}
 TAKEN = {aten.index.Tensor, aten.index_select.default, aten.gather.default}
 """Calls that take elements at places."""

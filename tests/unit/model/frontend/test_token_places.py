@@ -57,7 +57,7 @@ def _shown(ids: torch.Tensor) -> torch.Tensor:
 
 BESIDE: dict[str, Function] = {
     "centred": lambda m, x: m.linear(x - x.mean(1, keepdim=True)),
-    "standard": lambda m, x: (x - x.mean(1, True)) / (x.std(1, keepdim=True) + 1e-3),
+    "standard": lambda m, x: (x - x.mean(1, True)) / (x.std(1, keepdim=True) + 0.5),
     "excited": lambda m, x: x * torch.sigmoid(m.linear(x.mean(1))).unsqueeze(1),
     "attended": lambda m, x: (torch.softmax(m.score(x), 1) * x).sum(1),
     "first and last": lambda m, x: x[:, :1] * x + x[:, -1:],
@@ -85,6 +85,9 @@ OF_IDS: dict[str, Function] = {
     "shown": lambda m, ids: (m.rows(ids) * _shown(ids)).sum(1) / _shown(ids).sum(1).clamp(min=1e-9),
     "hidden": lambda m, ids: m.rows(ids).masked_fill((ids == 7).unsqueeze(-1), 0.0).sum(1),
     "numbers": lambda m, ids: m.rows(ids) * ids.unsqueeze(-1).float() * 0.1,
+    "other ids": lambda m, ids: (
+        m.rows(ids) + m.rows((ids - 1).clamp(0, 39)) * m.rows(ids.masked_fill(ids == 7, 3))
+    ),
     "count": lambda m, ids: (ids > 7).sum(1),
 }
 
@@ -136,7 +139,7 @@ def test_two_towers(family: str) -> None:
     ("function", "reason"),
     [
         (lambda m, ids: m.rows(ids) * (ids + 70000).unsqueeze(-1), "that may be below 0 or above"),
-        (lambda m, ids: m.rows(ids - 1), "its places may be below 0 or above 65535"),
+        (lambda m, ids: m.rows(ids) * m.rows.weight[ids - 1], "its places may be below 0 or above 65535"),
     ],
 )
 def test_refused_of_ids(function: Function, reason: str) -> None:
