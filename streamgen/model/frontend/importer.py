@@ -102,13 +102,14 @@ SUPPORTED = (
     "attention over the tokens given, with or without a constant mask, or with a mask of padding; attention "
     "of some tokens over others, with constant queries and with biases of scores, for inputs of one shape; "
     "convolutions whose stride is their window; constants among tokens; sum, mean, "
-    "max and min over the tokens of a sequence, its first and its last token; tables with a row for each "
-    "place in a sequence; sum, mean, max, min, var, prod, norms and logsumexp of features, cumsum and "
+    "max and min over the tokens of a sequence, beside its tokens too, its first token, its last token, and "
+    "the token at a place of run time; ids compared with a number; tables with a row for each place in a "
+    "sequence; sum, mean, max, min, var, prod, norms and logsumexp of features, cumsum and "
     "cumprod; argmax, any, sort, top-k, median and other calls that are formulas of these; gather, scatter, "
     "one_hot and indices, also at places of run time; Linear, products and attention among columns of a row; "
     "scatter_add and index_put at constant places; slices, concatenation and padding of features, views and "
     "transposes that leave rows of features whole; any moves of inputs that are small enough to be one row; "
-    "Dropout in eval mode; copies, casts to floats"
+    "Dropout in eval mode; copies, casts to floats and integers"
 )
 
 

@@ -94,9 +94,10 @@ def require_lookup(draft: Draft, node: Node) -> None:
     """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
     known = [source for source in node.all_input_nodes if draft.knows(source) and not _is_truth(source)]
     exact = node.target in COMPARED | CLAMPS or getattr(node.meta.get("val"), "is_floating_point", bool)()
-    integers = [draft.contents.get(source) for source in known if is_ids(source.meta.get("val"))]
-    if node.target not in OF_IDS and not all(map(draft.is_whole if exact else draft.are_counted, integers)):
-        if any(map(draft.is_whole, integers)):
+    integers = [source for source in known if is_ids(source.meta.get("val"))]
+    allowed = draft.is_whole if exact else draft.are_counted
+    if node.target not in OF_IDS and not all(allowed(draft.contents.get(source)) for source in integers):
+        if any(_are_computed(draft, source) for source in integers):
             raise Unsupported("it computes with integers that may be below 0 or above 65535")
         raise Unsupported("ids can be looked up in an embedding, and nothing else")
     whole = any(not source.meta["val"].is_floating_point() for source in known)
