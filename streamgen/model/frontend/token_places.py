@@ -19,7 +19,7 @@ from streamgen.gateware.pointwise import Formula, FormulaBuilder
 from streamgen.model.frontend.arithmetic import Operand, compute
 from streamgen.model.frontend.draft import MOST_COUNTED, Draft
 from streamgen.model.frontend.lookups import CLAMPS, COMPARED, OF_IDS, are_ids
-from streamgen.model.frontend.moves import MOVES, RENAMES
+from streamgen.model.frontend.moves import MOVES, RENAMES, renamed
 from streamgen.model.frontend.on_contents import OnContents
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids, shape
 from streamgen.model.operations import Embedding, Expression
@@ -193,6 +193,8 @@ def place_of_extreme(draft: Draft, node: Node) -> bool:
         raise Unsupported("it finds the place of an extreme of some tokens, whose numbers may be infinite")
     if EXTREMES[node.target]:
         lines = on.negated(lines)
+    elif renamed(given["self"]).meta["val"].dtype == torch.bool:
+        return _first_of_kind(draft, on, lines, places)
     greatest = on.over_tokens("max", lines)
 
     def held(f: FormulaBuilder, x: int, most: int, place: int) -> int:
@@ -203,6 +205,21 @@ def place_of_extreme(draft: Draft, node: Node) -> bool:
     held_places = expression(on, held, lines, greatest[:, None], places)
     draft.keep(node, on.over_tokens("min", held_places).reshape(shape(node)))
     draft.count(draft.contents[node])
+    return True
+
+
+def _first_of_kind(draft: Draft, on: OnContents, lines: torch.Tensor, places: torch.Tensor) -> bool:
+    """Read the place of the first 1 among ones and zeros, which is 0 if there is none, in one reduction."""
+
+    def held(f: FormulaBuilder, here: int, place: int) -> int:
+        return f.apply("where", here, place, f.constant(BEYOND))
+
+    def found(f: FormulaBuilder, place: int) -> int:
+        return f.apply("where", f.apply("lt", place, f.constant(BEYOND)), place, f.constant(0.0))
+
+    least = on.over_tokens("min", expression(on, held, lines, places))
+    draft.keep(on.node, expression(on, found, least).reshape(shape(on.node)))
+    draft.count(draft.contents[on.node])
     return True
 
 
