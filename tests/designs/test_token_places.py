@@ -1,5 +1,6 @@
 """Tokens that are found at run time, and rows of a sequence beside its tokens, as hardware."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,12 @@ class Classifier(nn.Module):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_own_classifier() -> None:
+    """Also more tokens than the loads of their rows hold: the rows wait until the token is found."""
     ids = torch.tensor([[5, 7, 9, 7, 0, 0], [1, 39, 39, 4, 3, 2]])
+    long = torch.randint(1, 40, (1, 24), generator=torch.Generator().manual_seed(1))
     module = Classifier().eval()
-    accelerator = streamgen.compile(module, ids, CONFIG)
-    for given in (ids, torch.tensor([[0, 0, 0]]), torch.tensor([[8], [3]])):
+    accelerator = streamgen.compile(module, long, replace(CONFIG, max_tokens=24))
+    for given in (long, ids, torch.tensor([[0, 0, 0]]), torch.tensor([[8], [3]])):
         _require_equal(accelerator, given.numpy())
         with torch.no_grad():
             wanted, found = module(given), accelerator.golden(given.numpy())
