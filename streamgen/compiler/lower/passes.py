@@ -18,7 +18,6 @@ from streamgen.fifo.curves import ENOUGH, NodeStream
 from streamgen.fifo.queue import QueueParams
 from streamgen.fifo.sizing import Strategy, size
 from streamgen.itensor import ITensor, counted_as, same_stream
-from streamgen.kernels.memory import WaitingRowsLoadParams
 from streamgen.kernels.moves.fork import ForkParams
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.model.graph.curves import curves_of
@@ -368,7 +367,7 @@ def _running_ahead(graph: Graph) -> set[str]:
     wait, no other node waits. A node with several readers does not count, because one reader can hold back
     the others; neither does a load whose rows may wait, because others read the same numbers."""
     ahead = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
-    ahead = {name for name in ahead if not isinstance(graph.node(name).params, WaitingRowsLoadParams)}
+    ahead = {name for name in ahead if not getattr(graph.node(name).params, "apart", False)}
     for node in graph.nodes:
         sources = [edge.source.node for edge in graph.inputs_of(node.name)]
         if sources and ahead.issuperset(sources):

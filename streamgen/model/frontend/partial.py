@@ -1,14 +1,11 @@
 """Half of an operation that takes several calls, such as the scores of an attention or the mean of a norm."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.trace import Unsupported
-
-if TYPE_CHECKING:
-    from streamgen.model.frontend.draft import Draft
 
 
 class Partial:
@@ -47,22 +44,22 @@ class Partial:
         """The value, filled with a number where the mask is true; the mask broadcasts."""
         raise Unsupported(self.needed)
 
-    def multiplied(self, draft: "Draft", node: Node, other: Node, *, divides: bool = False) -> None:
+    def multiplied(self, draft: Any, node: Node, other: Node, *, divides: bool = False) -> None:
         """`node` is other * self, or other / self."""
         raise Unsupported(self.needed)
 
-    def taken(self, draft: "Draft", node: Node, other: Node) -> None:
+    def taken(self, draft: Any, node: Node, other: Node) -> None:
         """`node` is other - self."""
         raise Unsupported(self.needed)
 
-    def added(self, draft: "Draft", node: Node, other: Node) -> None:
+    def added(self, draft: Any, node: Node, other: Node) -> None:
         """`node` is other + self."""
         raise Unsupported(self.needed)
 
-    def joined(self, draft: "Draft", node: Node, other: "Partial", sign: int) -> None:
+    def joined(self, draft: Any, node: Node, other: "Partial", sign: int) -> None:
         """`node` is self + sign * other."""
         raise Unsupported(self.needed)
 
-    def summed(self, draft: "Draft", node: Node, other: Node) -> None:
+    def summed(self, draft: Any, node: Node, other: Node) -> None:
         """`node` is self @ other."""
         raise Unsupported(self.needed)
