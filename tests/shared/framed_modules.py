@@ -134,6 +134,44 @@ class TwoTowers(nn.Module):
         return nn.functional.normalize(text, dim=-1), nn.functional.normalize(seen, dim=-1)
 
 
+class OneAfterTheOther(nn.Module):
+    """Words of a text in front of patches of an image, in one encoder; each part is a result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.cut = nn.Embedding(50, WIDTH), nn.Conv2d(3, WIDTH, 4, 4)
+        self.encoder = nn.TransformerEncoderLayer(**_layer())
+
+    def forward(self, ids: torch.Tensor, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        both = torch.cat([self.words(ids), self.cut(image).flatten(2).transpose(1, 2)], 1)
+        encoded = self.encoder(both)
+        return encoded[:, : ids.shape[1]], encoded[:, ids.shape[1] :].mean(1)
+
+
+class Prompted(nn.Module):
+    """Learned tokens behind the tokens, which alone are the result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt = nn.Parameter(torch.randn(1, 2, WIDTH))
+        self.encoder = nn.TransformerEncoderLayer(**_layer())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encoder(torch.cat([x, self.prompt.expand(len(x), -1, -1)], 1))[:, :-2]
+
+
+class Fused(nn.Module):
+    """Two sequences side by side, the second one first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        both = torch.cat([y, x], 1)
+        return both + self.attend(both, both, both)[0]
+
+
 def _random(*extents: int) -> torch.Tensor:
     return torch.randn(*extents, generator=torch.Generator().manual_seed(3))
 
@@ -151,6 +189,9 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...]]] = {
     "translator": (Translator, (_random(1, 6, WIDTH), _random(1, 4, WIDTH))),
     "slots": (Slots, (_random(1, 5, WIDTH),)),
     "relative places": (RelativePlaces, (_random(1, 6, WIDTH),)),
+    "one after the other": (OneAfterTheOther, (_ids(1, 5), _random(1, 3, 8, 8))),
+    "prompted": (Prompted, (_random(1, 5, WIDTH),)),
+    "fused": (Fused, (_random(2, 4, WIDTH), _random(2, 3, WIDTH))),
     "two towers": (TwoTowers, (_ids(1, 7), _random(1, 3, 8, 8))),
 }
 """By name: a module, and its example inputs."""
@@ -190,11 +231,44 @@ T5: dict[str, Any] = {
     "d_ff": 48,
     "vocab_size": 50,
 }
+TEXT: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 1,
+    "num_attention_heads": HEADS,
+    "intermediate_size": 48,
+    "max_position_embeddings": 12,
+    "bos_token_id": 48,
+    "eos_token_id": 49,
+    "pad_token_id": 0,
+}
+GPT2: dict[str, Any] = {"vocab_size": 50, "n_embd": WIDTH, "n_layer": 1, "n_head": HEADS, "n_positions": 12}
+GPT2 |= {"pad_token_id": 0, "bos_token_id": 48, "eos_token_id": 49}
+TEXTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "CLIP text": ("CLIPTextModel", "CLIPTextConfig", TEXT),
+    "CLIP text, greatest id": (
+        "CLIPTextModelWithProjection",
+        "CLIPTextConfig",
+        {**TEXT, "eos_token_id": 2, "projection_dim": 8},
+    ),
+    "GPT-2 classifier": ("GPT2ForSequenceClassification", "GPT2Config", {**GPT2, "num_labels": 3}),
+}
+"""Models of texts that read one token, whose place they find at run time."""
 SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ViT": ("ViTForImageClassification", "ViTConfig", VISION),
     "DeiT": ("DeiTForImageClassificationWithTeacher", "DeiTConfig", VISION),
     "CLIP vision": ("CLIPVisionModelWithProjection", "CLIPVisionConfig", {**VISION, "projection_dim": 8}),
     "SigLIP vision": ("SiglipVisionModel", "SiglipVisionConfig", VISION),
+    "CLIP": (
+        "CLIPModel",
+        "CLIPConfig",
+        {"text_config": TEXT, "vision_config": VISION, "projection_dim": 8},
+    ),
+    "SigLIP": (
+        "SiglipModel",
+        "SiglipConfig",
+        {"text_config": {**TEXT, "projection_size": WIDTH}, "vision_config": VISION},
+    ),
     "BART": ("BartModel", "BartConfig", BART),
     "T5": ("T5Model", "T5Config", T5),
     "T5 encoder": ("T5EncoderModel", "T5Config", T5),
@@ -220,7 +294,10 @@ def of_transformers(
     config = getattr(transformers, config_class)(**fields)
     torch.manual_seed(2)
     model = getattr(transformers, model_class)(config).eval()
+    size = getattr(getattr(config, "vision_config", config), "image_size", None)
+    image = {} if size is None else {"pixel_values": _random(1, 3, size, size)}
     if hasattr(config, "image_size"):
-        return model, {"pixel_values": _random(1, 3, config.image_size, config.image_size)}
+        return model, image
     example = {"input_ids": _ids(1, 6)}
-    return model, example if family == "T5 encoder" else {**example, "decoder_input_ids": _ids(1, 4)}
+    decodes = getattr(config, "is_encoder_decoder", False) and family != "T5 encoder"
+    return model, {**example, **image, **({"decoder_input_ids": _ids(1, 4)} if decodes else {})}

@@ -374,8 +374,9 @@ def _parts(node: Node) -> Clocks:
 def _running_ahead(graph: Graph) -> set[str]:
     """Names of the nodes that run ahead: loads of constants, and nodes that only such nodes feed. If they
     wait, no other node waits. A node with several readers does not count, because one reader can hold back
-    the others."""
+    the others; neither does a load whose rows may wait, because others read the same numbers."""
     ahead = {tensor.node for tensor in graph.tensors if tensor.role == "constant"}
+    ahead = {name for name in ahead if not getattr(graph.node(name).params, "apart", False)}
     for node in graph.nodes:
         sources = [edge.source.node for edge in graph.inputs_of(node.name)]
         if sources and ahead.issuperset(sources):

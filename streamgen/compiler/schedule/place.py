@@ -64,6 +64,11 @@ class PhaseSite:
         return self.own.ops
 
     @property
+    def waits(self) -> bool:
+        rows = [{value.shape.rows for value in step.inputs} for step in self.phase.steps if step.op.row_wise]
+        return any(kinds >= {"one", "tokens"} for kinds in rows)
+
+    @property
     def extent(self) -> int:
         return self._uses.extent[self.own.outputs[0]]
 

@@ -2,7 +2,7 @@
 
 from streamgen.kernels.memory.kv_load import KvLoad, KvLoadParams
 from streamgen.kernels.memory.kv_store import KvStore, KvStoreParams
-from streamgen.kernels.memory.rows_load import RowsLoad, RowsLoadParams
+from streamgen.kernels.memory.rows_load import RowsLoad, RowsLoadParams, WaitingRowsLoadParams
 from streamgen.kernels.memory.spill import (
     STORED,
     SpillLayout,
@@ -25,4 +25,5 @@ __all__ = [
     "SpillLoadParams",
     "SpillStore",
     "SpillStoreParams",
+    "WaitingRowsLoadParams",
 ]

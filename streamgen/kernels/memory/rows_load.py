@@ -33,6 +33,7 @@ from streamgen.kernels.moves.join_rows import JoinRowsParams
 from streamgen.platform.axi import ReadPort
 from streamgen.platform.dma import LoadParams
 
+_HELD = 6  # rows that a load surely takes numbers for while its first row waits
 _LEAST_PREFETCH = 32  # beats, of a load of parts of rows
 
 
@@ -230,6 +231,27 @@ class RowsLoadParams:
         trips = (count, *(row // tile for row, tile in zip(shape, self.tile, strict=True)))
         loops = tuple((k,) for k in range(len(trips)))
         return ITensor((1, *self.tile), self.dtype, trips, (1, *self.tile), loops)
+
+
+class WaitingRowsLoadParams(RowsLoadParams):
+    """A RowsLoad whose rows may wait for a row of the whole sequence, which other rows of the same numbers
+    make. FIFOs are sized for the few rows that it holds meanwhile, not for those on their way from memory."""
+
+    apart: ClassVar[bool] = True
+
+    def clocks(self, bounds: Bounds) -> Clocks:
+        """Ids are taken up to `_HELD` rows ahead of the row that is sent."""
+        curves, ids = self.curves(bounds), np.arange(bounds["ids"])
+        take, send = (
+            KernelSide(name, curves[port].cycles(), None) for name, port in (("take", "i"), ("send", "o"))
+        )
+        ends = ids * self.tokens + self.tokens - 1
+        streams = (
+            take.to(send, ids, ids * self.tokens, latency=self._first - 1),
+            send.to(take, ends[:-_HELD], ids[_HELD:]),
+        )
+        ports = {"i": (take, ids), "o": (send, np.arange(len(ids) * self.tokens))}
+        return Clocks((take, send), ports, streams)
 
 
 class RowsLoad(wiring.Component):

@@ -17,10 +17,11 @@ import torch
 from torch.fx import Node
 
 from streamgen.model.frontend.cube import Cube
-from streamgen.model.frontend.draft import Draft, Partial, Scaled
-from streamgen.model.frontend.elements import MIXED, ElementOrder
+from streamgen.model.frontend.draft import MOST_COUNTED, Draft, Scaled
+from streamgen.model.frontend.elements import ElementOrder
+from streamgen.model.frontend.partial import Partial
 from streamgen.model.frontend.rotary import Product
-from streamgen.model.frontend.trace import SPELLINGS, Unsupported, aten, function_of, shape
+from streamgen.model.frontend.trace import SPELLINGS, Unsupported, aten, function_of, is_ids, shape
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations import Binary, Constant, Scalar, Unary
 
@@ -140,9 +141,7 @@ def _binary(draft: Draft, node: Node) -> None:
         return None
     if (factor := _factor(draft, target, a, b)) is not None:
         return _scaled(draft, node, a if draft.knows(a) else b, factor)
-    lead = a if draft.knows(a) else b
-    contents = draft.form(node, lead, lambda c: broadcast(c, node))
-    order, columns = draft.form(node, lead, lambda c: draft.elements.spread(contents))
+    lead, order, columns = leading(draft, node, [x for x in (a, b) if draft.knows(x)])
 
     def operand(value: Any, change: Change | None = None, factor: float = 1.0) -> Operand:
         if value is lead:
@@ -206,10 +205,28 @@ def _product_of(draft: Draft, node: Node, a: Any, b: Any) -> None:
     """Add a · b of two values; remember squares, because norms begin with them."""
     if a in draft.partial and a is b:
         return draft.half(node, draft.partial[a].square())
-    order, columns = draft.form(node, a, lambda c: draft.elements.spread(broadcast(c, node)))
-    compute(draft, node, Binary("mul"), order, Operand(columns), operand_of(draft, node, b, order))
+    lead, order, columns = leading(draft, node, [a, b])
+    other = b if lead is a else a
+    compute(draft, node, Binary("mul"), order, Operand(columns), operand_of(draft, node, other, order))
     if torch.equal(draft.contents[a], draft.contents[b]):
         draft.squares[node] = draft.contents[a]
+
+
+def leading(draft: Draft, node: Node, sources: Sequence[Node]) -> tuple[Node, ElementOrder, torch.Tensor]:
+    """The source whose rows are those of a call's result, their order, and its columns: the first one, unless
+    it has one row for all tokens of a sequence and another one has a row for each of them."""
+    found = []
+    for source in sources:
+        contents = draft.form(node, source, lambda c: broadcast(c, node))
+        order, columns = draft.form(node, source, partial(_spread, draft, contents))
+        if not order.single:
+            return source, order, columns
+        found.append((source, order, columns))
+    return found[0]
+
+
+def _spread(draft: Draft, contents: torch.Tensor, _: torch.Tensor) -> tuple[ElementOrder, torch.Tensor]:
+    return draft.elements.spread(contents)
 
 
 def broadcast(contents: torch.Tensor, node: Node) -> torch.Tensor:
@@ -231,7 +248,7 @@ def operand_of(
         read = draft.form(node, value, lambda c: _columns(draft, broadcast(c, node), order))
         return Operand(read, factor=factor)
     if isinstance(value, Node):
-        array = draft.constants.array(node, value)
+        array = _array(draft, node, value)
         name = draft.constants.paths.get(value, value.name)
     else:
         if not math.isfinite(value):
@@ -246,6 +263,18 @@ def operand_of(
     return Operand(rows[0] if change is None else change(rows[0]), name)
 
 
+def _array(draft: Draft, node: Node, value: Node) -> np.ndarray:
+    """A constant of floats, or of whole numbers and truth values that f24 holds."""
+    tensor = draft.constants.tensors[value]
+    if tensor.is_floating_point() or tensor.is_complex():
+        return draft.constants.array(node, value)
+    array: np.ndarray = tensor.cpu().to(torch.float32).numpy()
+    whole = all(is_ids(source.meta["val"]) for source in node.all_input_nodes)
+    if whole and array.size and np.abs(array).max() > MOST_COUNTED + 1:
+        raise Unsupported(f"a constant of integers holds numbers above {MOST_COUNTED + 1}")
+    return array
+
+
 def differs(constant: np.ndarray | torch.Tensor) -> str:
     """The reason to refuse a constant that is added to tokens, or multiplied by them."""
     return f"a constant of shape {list(constant.shape)} differs from token to token"
@@ -253,12 +282,8 @@ def differs(constant: np.ndarray | torch.Tensor) -> str:
 
 def _columns(draft: Draft, contents: torch.Tensor, order: ElementOrder) -> torch.Tensor:
     elements = draft.elements
-    if elements.are_single(contents // elements.stride) and not order.single:
-        raise Unsupported(MIXED)
-    if not elements.matches(contents, order):
-        reason = "an operation joins its result with one that has other tokens in its places"
-        raise elements.refusal(contents, reason)
-    return order.taken(contents)[0] // elements.stride
+    reason = "an operation joins its result with one that has other tokens in its places"
+    return elements.columns_in(contents, order, reason)
 
 
 def _of_constant(draft: Draft, node: Node, a: Any, b: Any) -> bool:

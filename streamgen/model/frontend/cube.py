@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch.fx import Node
 
-from streamgen.model.frontend.draft import Draft, Partial
+from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.partial import Partial
 from streamgen.model.frontend.trace import Unsupported
 from streamgen.model.operations import Unary
 

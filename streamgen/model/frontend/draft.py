@@ -20,6 +20,7 @@ from streamgen.kernels.moves.rearrange import LONGEST
 from streamgen.model.frontend.elements import ElementOrder, Elements, OtherRows
 from streamgen.model.frontend.in_place import change, is_in_place, is_seen, memory
 from streamgen.model.frontend.moves import RENAMES, renamed
+from streamgen.model.frontend.partial import Partial
 from streamgen.model.frontend.refusals import Place
 from streamgen.model.frontend.sequences import Sequences
 from streamgen.model.frontend.sourced import SourceCalls
@@ -27,7 +28,9 @@ from streamgen.model.frontend.tables import Tables
 from streamgen.model.frontend.trace import Constants, Mismatch, Unsupported, shape, where
 from streamgen.model.graph.logical import Operation, Operator
 from streamgen.model.operations import (
+    Binary,
     Concat,
+    Constant,
     Linear,
     PositionRows,
     Rearrange,
@@ -35,69 +38,13 @@ from streamgen.model.operations import (
     Scalar,
     Slice,
     TokenRow,
+    as_expression,
 )
 from streamgen.numbers.quantisation import GroupGrid, is_uniform
 
 MOST_PIECES = 16  # that may be joined to one value; more are rearranged
 MOST_COUNTED = (1 << 16) - 1  # the greatest of the whole numbers that count elements
 MOST_VALUES = 256  # whose features may be rearranged together
-
-
-class Partial:
-    """Half of an operation, and the calls that may complete it. Each method raises Unsupported unless the
-    call fits."""
-
-    needed = "it is half of an operation that is not known"
-
-    def times(self, factor: float) -> "Partial":
-        raise Unsupported(self.needed)
-
-    def plus(self, constant: torch.Tensor) -> "Partial":
-        raise Unsupported(self.needed)
-
-    def weighed(self, factors: torch.Tensor) -> "Partial":
-        """Times a constant of several numbers, such as a mask of zeros and ones."""
-        raise Unsupported(self.needed)
-
-    def turned(self, table: Node) -> "Partial":
-        """Times a table of positions."""
-        raise Unsupported(self.needed)
-
-    def square(self) -> "Partial":
-        raise Unsupported(self.needed)
-
-    def root(self, *, inverse: bool) -> "Partial":
-        raise Unsupported(self.needed)
-
-    def softmax(self) -> "Partial":
-        raise Unsupported(self.needed)
-
-    def tanh(self) -> "Partial":
-        raise Unsupported(self.needed)
-
-    def hidden(self, mask: torch.Tensor, fill: float) -> "Partial":
-        """The value, filled with a number where the mask is true; the mask broadcasts."""
-        raise Unsupported(self.needed)
-
-    def multiplied(self, draft: "Draft", node: Node, other: Node, *, divides: bool = False) -> None:
-        """`node` is other * self, or other / self."""
-        raise Unsupported(self.needed)
-
-    def taken(self, draft: "Draft", node: Node, other: Node) -> None:
-        """`node` is other - self."""
-        raise Unsupported(self.needed)
-
-    def added(self, draft: "Draft", node: Node, other: Node) -> None:
-        """`node` is other + self."""
-        raise Unsupported(self.needed)
-
-    def joined(self, draft: "Draft", node: Node, other: "Partial", sign: int) -> None:
-        """`node` is self + sign * other."""
-        raise Unsupported(self.needed)
-
-    def summed(self, draft: "Draft", node: Node, other: Node) -> None:
-        """`node` is self @ other."""
-        raise Unsupported(self.needed)
 
 
 class Later:
@@ -159,6 +106,7 @@ class Draft:
         self.torn = False  # whether a product within rows was refused
         self.sequences = Sequences(self)
         self._single: set[str] = set()  # values with one row for each sequence
+        self._every: set[str] = set()  # constants, whose row stands for all rows
         self.contents: dict[Node, Any] = {}
         self.partial: dict[Node, Partial] = {}
         self.plainly: set[Node] = set()  # calls that are no halves of operations
@@ -196,8 +144,14 @@ class Draft:
 
     def _add(self, wanted: str, op: Operator, inputs: tuple[str, ...], place: str) -> str:
         name = self.name(wanted)
-        if isinstance(op, ReduceTokens | TokenRow) or not self._single.isdisjoint(inputs):
+        computed = [source for source in inputs if source not in self._every]
+        single = [source for source in computed if source in self._single]
+        if isinstance(op, ReduceTokens | TokenRow) or (single and len(single) == len(computed)):
             self._single.add(name)
+        elif isinstance(op, Constant):
+            self._every.add(name)
+        elif single and isinstance(op, Binary):
+            op = as_expression(op)
         self.operations.append(Operation(name, op, inputs, place))
         return name
 
@@ -457,7 +411,7 @@ class Draft:
 
     def count(self, contents: torch.Tensor, most: int = MOST_COUNTED) -> None:
         """Say that elements are whole numbers from 0 to `most`; not if that is above 2^16 - 1, since f24 does
-        not hold all of these."""
+        not hold all of these. most: -1 if they may be any whole numbers that f24 holds."""
         if most <= MOST_COUNTED:
             parts = self.elements.parts(contents.reshape(-1) // self.elements.stride)
             self._most.update((name, most) for name, _ in parts)
@@ -475,6 +429,14 @@ class Draft:
     def are_counted(self, contents: Any) -> bool:
         """Whether elements, if these are contents of one tensor, are whole numbers below 2^16."""
         return self.counted(contents) is not None
+
+    def is_whole(self, contents: Any) -> bool:
+        """Whether elements, if these are contents of one tensor, are whole numbers, maybe below 0 or above
+        2^16."""
+        if not isinstance(contents, torch.Tensor):
+            return False
+        names = {name for name, _ in self.elements.parts(contents.reshape(-1) // self.elements.stride)}
+        return all(name in self._most or self._numbers.get(name, 0.5) % 1 == 0 for name in names)
 
     def rows_for_positions(self, node: Node, table: Node) -> None:
         """Add a table [.., tokens, features] as a value with a row for each position of the context."""

@@ -212,6 +212,20 @@ class Elements:
             return False
         return not self.run or len(order.rows) == self.rows or self.are_single(columns) == order.single
 
+    def columns_in(self, contents: torch.Tensor, order: ElementOrder, reason: str) -> torch.Tensor:
+        """The columns [features] of contents in an order, in which the row of a single value may stand beside
+        each token of its sequence; Unsupported, for this reason, unless all rows have the same."""
+        if not self.run or order.single or not self.are_single(contents // self.stride):
+            if not self.matches(contents, order):
+                raise self.refusal(contents, reason)
+            return order.taken(contents)[0] // self.stride
+        indices = order.taken(contents)
+        rows, columns = indices % self.stride, indices // self.stride
+        starts = order.rows - (order.rows - self.before) % self.run
+        if (rows != starts[:, None]).any() or (columns != columns[:1]).any():
+            raise Unsupported("it joins a row for all tokens of a sequence with rows of another sequence")
+        return columns[0]
+
     def heads(self, contents: torch.Tensor, order: torch.Tensor | None = None) -> HeadOrder:
         """The heads of contents [.., tokens, features]. order: that of the queries, which keys and values
         must share."""

@@ -17,13 +17,13 @@ from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
 from streamgen.model.frames import Frame
 from streamgen.model.frontend.elements import NEEDED
-from streamgen.model.frontend.frames import frames_of, grown, layouts_of, may_help
+from streamgen.model.frontend.frames import frames_of, grown, layouts_of, may_help, stacked
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.joined import MOST_COLUMNS, Joined, Reading, as_given, readings
 from streamgen.model.frontend.masks import hides_padding, masks_of, possible_masks
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.frontend.self_check import require_equal_module
-from streamgen.model.frontend.sequences import FewRows
+from streamgen.model.frontend.sequences import FewRows, ResultAhead
 from streamgen.model.frontend.trace import is_ids
 from streamgen.model.frontend.traced_counts import ChangesError, Counts, DependsOnTokensError
 from streamgen.model.graph.logical import LogicalGraph
@@ -167,7 +167,7 @@ def _first_reading(asked: _Asked, masks: Mapping[int, str]) -> Imported:
     layouts = layouts_of(module, leaves, spec) if asked.framed else {}
     if asked.framed and (least is None or may_help(least) or layouts):
         try:
-            if (imported_so := _in_frames(asked, masks, frames_of(leaves, layouts))) is not None:
+            if (imported_so := _in_any_frames(asked, masks, frames_of(leaves, layouts))) is not None:
                 return imported_so
         except ChangesError:
             raise
@@ -196,18 +196,40 @@ def _badness(refusal: UnsupportedOperationError) -> tuple[int, int]:
     return sum(NEEDED in line for line in refusal.operations), len(refusal.operations)
 
 
+def _in_any_frames(
+    asked: _Asked, masks: Mapping[int, str], frames: Mapping[int, Frame] | None
+) -> Imported | None:
+    """The import with inputs in the same places of a frame, or else in places of their own."""
+    try:
+        return _in_frames(asked, masks, frames)
+    except UnsupportedOperationError as error:
+        if not may_help(error):
+            raise
+        for longer in stacked(frames or {}, masks):
+            try:
+                return _in_frames(asked, masks, longer)
+            except UnsupportedOperationError:
+                continue
+        raise
+
+
 def _in_frames(
     asked: _Asked, masks: Mapping[int, str], frames: Mapping[int, Frame] | None
 ) -> Imported | None:
     """The import with inputs in frames, or in longer ones if the module needs them; None if there are no
     frames, or a result cannot be given."""
+    behind: dict[int, int] = {}
     while frames is not None:
         reading = Reading.of_frames(asked.leaves, asked.spec, frames, masks)
         wrapped = Joined(asked.module, reading)
+        wrapped.behind = behind
         try:
             imported = asked.counts(wrapped, reading).imported()
         except FewRows as few:
             frames = grown(frames, few.size, few.behind)
+            continue
+        except ResultAhead as ahead:
+            behind[ahead.position] = ahead.behind
             continue
         _require_no_padding(imported, reading.leaves)
         require_equal_module(imported, wrapped, reading.leaves, reading.spec, asked.longest)

@@ -7,11 +7,12 @@ A graph computes every value for all places of the frame, and a call that reads 
 others (`elements`). It holds for the shapes of the example, except for dimensions in front of the tokens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
@@ -94,7 +95,21 @@ def frames_of(leaves: Sequence[Any], layouts: Mapping[int, Layout]) -> dict[int,
 
 def grown(frames: Mapping[int, Frame], size: int, behind: int) -> dict[int, Frame]:
     """The frames with more places, of which so many are behind the inputs."""
-    return {p: replace(frame, size=size, behind=behind) for p, frame in frames.items()}
+    before = min(frame.behind for frame in frames.values())
+    return {
+        p: replace(frame, size=size, behind=frame.behind - before + behind) for p, frame in frames.items()
+    }
+
+
+def stacked(frames: Mapping[int, Frame], masks: Collection[int]) -> Iterator[dict[int, Frame]]:
+    """Longer frames in which each input has places of its own: one behind the other, in their order and in
+    the opposite one. masks: numbers of inputs that are masks."""
+    inputs = [p for p in frames if p not in masks]
+    size = sum(frames[p].tokens for p in inputs)
+    for order in (inputs, inputs[::-1]) if len(inputs) > 1 and not masks else ():
+        ends = np.cumsum([frames[p].tokens for p in order]).tolist()
+        placed = zip(order, ends, strict=True)
+        yield {p: replace(frames[p], size=size, behind=size - end) for p, end in placed}
 
 
 def framed(frame: Frame, tensor: torch.Tensor) -> torch.Tensor:
@@ -123,15 +138,16 @@ def unframed(frame: Frame, rows: torch.Tensor) -> torch.Tensor:
     return ordered.permute(inverse(frame.permutation)).reshape(*lead, *frame.shape[frame.dimension :])
 
 
-def result_frame(frame: Frame, result: Any, lead: Sequence[int]) -> Frame | None:
+def result_frame(frame: Frame, result: Any, lead: Sequence[int], behind: int = 0) -> Frame | None:
     """The frame of a result that has fewer tokens than the frame; None for any other result. lead: leading
-    dimensions of the frames."""
+    dimensions of the frames. behind: places behind the result."""
     d = frame.dimension
     if not isinstance(result, torch.Tensor) or result.ndim != len(lead) + 1 or result.shape[d] >= frame.size:
         return None
     if any(n != d and result.shape[n] != extent for n, extent in enumerate(lead)):
         return None
-    return Frame(size=frame.size, tokens=result.shape[d], dimension=d, shape=(0,) * result.ndim)
+    shape = (0,) * result.ndim
+    return Frame(size=frame.size, tokens=result.shape[d], dimension=d, shape=shape, behind=behind)
 
 
 def windows(contents: torch.Tensor, kernel: Sequence[int]) -> torch.Tensor:

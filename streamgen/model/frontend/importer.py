@@ -28,6 +28,7 @@ from streamgen.model.frontend import (
     rotary,
     scatters,
     self_attention,
+    token_places,
 )
 from streamgen.model.frontend.draft import MOST_COUNTED, Draft
 from streamgen.model.frontend.fuse import fused
@@ -101,13 +102,14 @@ SUPPORTED = (
     "attention over the tokens given, with or without a constant mask, or with a mask of padding; attention "
     "of some tokens over others, with constant queries and with biases of scores, for inputs of one shape; "
     "convolutions whose stride is their window; constants among tokens; sum, mean, "
-    "max and min over the tokens of a sequence, its first and its last token; tables with a row for each "
-    "place in a sequence; sum, mean, max, min, var, prod, norms and logsumexp of features, cumsum and "
+    "max and min over the tokens of a sequence, beside its tokens too, its first token, its last token, and "
+    "the token at a place of run time; ids compared with a number; tables with a row for each place in a "
+    "sequence; sum, mean, max, min, var, prod, norms and logsumexp of features, cumsum and "
     "cumprod; argmax, any, sort, top-k, median and other calls that are formulas of these; gather, scatter, "
     "one_hot and indices, also at places of run time; Linear, products and attention among columns of a row; "
     "scatter_add and index_put at constant places; slices, concatenation and padding of features, views and "
     "transposes that leave rows of features whole; any moves of inputs that are small enough to be one row; "
-    "Dropout in eval mode; copies, casts to floats"
+    "Dropout in eval mode; copies, casts to floats and integers"
 )
 
 
@@ -123,6 +125,7 @@ class Importer:
         self.live = _live(list(program.graph.nodes))
         self.failed: set[Node] = set()  # reported, or after a reported call
         self.inputs: list[Input] = []
+        self.result = 0  # number of the one that is read
         self.problems: dict[Node, Problem] = {}
         self.readable = self.calls.keys() | MOVED
 
@@ -179,6 +182,7 @@ class Importer:
             if result is None or result in self.failed:
                 results.append(None)
                 continue
+            self.result = position
             if not isinstance(result, Node):
                 raise GraphError(f"output {position} of the module is {result!r} and no tensor")
             try:
@@ -206,7 +210,7 @@ class Importer:
         self.draft.contents[result] = index_moves.numbers(self.draft, result, constant)
 
     def _require_counted(self, result: Node, dtype: torch.dtype) -> None:
-        if dtype not in WIDE or not self.draft.are_counted(self.draft.contents.get(result)):
+        if dtype not in WIDE or not self.draft.is_whole(self.draft.contents.get(result)):
             raise Unsupported(
                 f"the module returns {dtype}; results are floats, truth values, or places and numbers of "
                 "elements"
@@ -223,6 +227,7 @@ class Importer:
             raise Unsupported("an output must have a row for each token")
         rows, columns = elements.lines(contents.reshape(count, -1))
         if not torch.equal(rows, elements.rows_of(count)):
+            self.draft.sequences.require_at_end(self.result, rows)
             raise Unsupported("the rows of an output must be in the order of the tokens of the inputs")
         return self.draft.value(self.program.graph.find_nodes(op="output")[0], columns)
 
@@ -274,6 +279,8 @@ class Importer:
                 return False
         elif node.target in lookups.BOUNDARIES:
             lookups.require_in_order(self.draft, node)
+        elif node.target in lookups.FROM_BEHIND:
+            lookups.require_counted(self.draft, node)
         apart = parts_of(self.program.graph, node, self.readable)
         if apart is None or not self._compute_halves(node.all_input_nodes):
             return False
@@ -349,11 +356,22 @@ class Importer:
             draft.tables.add(node)
         elif target in MOVED:
             self._move(node)
-        elif lookups.told_from_padding(draft, node) or lookups.compared_with_places(draft, node):
+        elif (
+            lookups.told_from_padding(draft, node)
+            or lookups.compared_with_places(draft, node)
+            or token_places.compared(draft, node)
+            or token_places.rows_at_places(draft, node)
+        ):
             return
-        elif target in self.calls:
-            lookups.require_lookup(draft, node)
-            self.calls[target](draft, node)
+        elif target in self.calls or target in token_places.EXTREMES:
+            with token_places.numbers_of_ids(draft, node):
+                if token_places.place_of_extreme(draft, node):
+                    return
+                lookups.require_lookup(draft, node)
+                if target not in self.calls:
+                    raise Unsupported(nobody_brings(target))
+                self.calls[target](draft, node)
+                token_places.count_result(draft, node)
         elif outside:
             add_outside(draft, node)
         elif "fake_quant" in str(target):
@@ -407,8 +425,7 @@ class Importer:
         truth = tensors and given.dtype == torch.bool
         crossing = tensors and value.is_floating_point() != given.is_floating_point() and not truth
         if crossing and not draft.are_counted(draft.contents.get(source)):
-            kind = "floats" if given.is_floating_point() else "integers"
-            raise Unsupported(f"it casts {kind} to {value.dtype}")
+            return token_places.cast(draft, node)
         if truth and is_ids(value) and value.dtype != torch.bool and source in draft.contents:
             draft.count(draft.contents[source], 1)
         if tensors and is_ids(value) and value.dtype != given.dtype and value.dtype not in WIDE:

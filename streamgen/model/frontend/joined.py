@@ -142,6 +142,7 @@ class Joined(torch.nn.Module):
         setattr(self, WRAPPER, module)
         self.reading, self.training = reading, module.training
         self.results: dict[int, Frame] = {}  # of the last run, by number
+        self.behind: dict[int, int] = {}  # by number of a result: places of the frame behind it
 
         @wraps(module.forward)  # whose parameters name the inputs
         def forward(*args: Any, **keywords: Any) -> Any:
@@ -157,7 +158,8 @@ class Joined(torch.nn.Module):
         """The results of the module, those with fewer tokens in the frame."""
         frame = next(iter(self.reading.frames.values()))
         given, spec = pytree.tree_flatten(results)
-        frames = {p: result_frame(frame, result, first.shape[:-1]) for p, result in enumerate(given)}
+        lead, behind = first.shape[:-1], self.behind
+        frames = {p: result_frame(frame, r, lead, behind.get(p, 0)) for p, r in enumerate(given)}
         self.results = {p: own for p, own in frames.items() if own is not None}
         rows = [framed(self.results[p], r) if p in self.results else r for p, r in enumerate(given)]
         return pytree.tree_unflatten(rows, spec)

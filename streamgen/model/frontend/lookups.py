@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
-from streamgen.model.frontend.draft import Draft
+from streamgen.model.frontend.draft import MOST_COUNTED, Draft
 from streamgen.model.frontend.moves import MOVES, RENAMES
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids, shape
 from streamgen.model.operations import Embedding
@@ -31,7 +32,7 @@ def embedding(draft: Draft, node: Node) -> None:
 def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     if draft.knows(table) or table in draft.tables:
         raise Unsupported("its table is computed at run time")
-    if draft.are_counted(draft.contents.get(ids)):
+    if _are_computed(draft, ids):
         raise Unsupported("its places are computed at run time")
     order, columns = draft.form(node, ids, draft.elements.spread)
     rows, *extents = shape(table)
@@ -41,6 +42,22 @@ def _looked_up(draft: Draft, node: Node, table: Any, ids: Any) -> None:
     names = [draft.add(node, "embedding", op, draft.value(node, column)) for column in columns.split(1)]
     places = order.places[:, :, None] * features + torch.arange(features)
     draft.spread(node, [(name, features) for name in names], order.moved(places.flatten(1)))
+
+
+def are_ids(draft: Draft, source: Any) -> bool:
+    """Whether a tensor holds ids of an input."""
+    contents = draft.contents.get(source) if isinstance(source, Node) else None
+    if not isinstance(contents, torch.Tensor) or not contents.numel() or not is_ids(source.meta.get("val")):
+        return False
+    columns = (contents // draft.elements.stride).reshape(-1).unique()
+    return all(name in draft.sequences.ids for name, _ in draft.elements.parts(columns))
+
+
+def _are_computed(draft: Draft, places: Node) -> bool:
+    """Whether integers are no ids of an input, but made of other values."""
+    contents = draft.contents.get(places)
+    known = draft.sequences.padding is not None and contents is not None
+    return draft.is_whole(contents) or (known and not are_ids(draft, places))
 
 
 def _rows(draft: Draft, node: Node) -> None:
@@ -76,11 +93,17 @@ def _indexed(draft: Draft, node: Node) -> None:
 def require_lookup(draft: Draft, node: Node) -> None:
     """Raise Unsupported for a call that computes with ids, instead of looking them up or moving them."""
     known = [source for source in node.all_input_nodes if draft.knows(source) and not _is_truth(source)]
-    if node.target not in OF_IDS and any(
-        is_ids(source.meta.get("val")) and not draft.are_counted(draft.contents.get(source))
-        for source in known
-    ):
+    exact = node.target in COMPARED | CLAMPS or getattr(node.meta.get("val"), "is_floating_point", bool)()
+    integers = [source for source in known if is_ids(source.meta.get("val"))]
+    allowed = draft.is_whole if exact else draft.are_counted
+    if node.target not in OF_IDS and not all(allowed(draft.contents.get(source)) for source in integers):
+        if any(_are_computed(draft, source) for source in integers):
+            raise Unsupported("it computes with integers that may be below 0 or above 65535")
         raise Unsupported("ids can be looked up in an embedding, and nothing else")
+    whole = any(not source.meta["val"].is_floating_point() for source in known)
+    numbers = [number for number in node.args if isinstance(number, int | float)]
+    if whole and node.target in COMPARED and any(abs(number) > MOST_COUNTED + 1 for number in numbers):
+        raise Unsupported(f"it compares integers with a number above {MOST_COUNTED + 1}")
 
 
 def compared_with_places(draft: Draft, node: Node) -> bool:
@@ -92,7 +115,7 @@ def compared_with_places(draft: Draft, node: Node) -> bool:
     places = draft.constants.tensors.get(other) if isinstance(other, Node) else None
     if not isinstance(ids, Node) or not is_ids(ids.meta.get("val")) or ids not in draft.contents:
         return False
-    if draft.are_counted(draft.contents[ids]) or _is_truth(ids) or not isinstance(places, torch.Tensor):
+    if _are_computed(draft, ids) or _is_truth(ids) or not isinstance(places, torch.Tensor):
         return False
     count = places.numel()
     extents = (*shape(ids)[:-1], count)
@@ -154,6 +177,17 @@ def require_in_order(draft: Draft, node: Node) -> None:
         raise Unsupported("it searches in numbers that may not be in order; sort them first")
 
 
+def require_counted(draft: Draft, node: Node) -> None:
+    """Raise Unsupported for indices of run time that may be below 0, from where torch counts back."""
+    for index in pytree.tree_leaves(node.args[1]):
+        contents = draft.contents.get(index)
+        if draft.is_whole(contents) and not draft.are_counted(contents):
+            raise Unsupported(
+                "its places may be below 0 or above 65535; a clamp to the places that are meant, in front of "
+                "the cast to integers, says that they are not"
+            )
+
+
 def _is_truth(source: Node) -> bool:
     """Whether it is truth values that the module computes."""
     if getattr(source.meta.get("val"), "dtype", None) != torch.bool:
@@ -169,7 +203,15 @@ CALLS = {
 }
 WRITES = {aten.index_put_.default, aten.index_copy_.default, aten.copy_.default}  # ids over ids
 OF_IDS = CALLS.keys() | WRITES
+FROM_BEHIND = {aten.index.Tensor, aten.index_put.default, aten.take.default}
+"""Calls that take places below 0."""
 BOUNDARIES = {aten.bucketize.Tensor: 1, aten.searchsorted.Tensor: 0}
 """Calls that search in sorted numbers: the place of that argument."""
+CLAMPS = {aten.clamp.default, aten.clip.default, aten.clamp_.default}
+COMPARED = {
+    getattr(packet, overload)
+    for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
+    for overload in ("Scalar", "Tensor")
+}
 COMPARISONS = {aten.ne.Scalar: True, aten.ne.Tensor: True, aten.eq.Scalar: False, aten.eq.Tensor: False}
 """The calls that tell ids from padding: their result for ids that are none."""

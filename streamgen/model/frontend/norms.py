@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from streamgen.model.frontend.draft import Draft, Partial
+from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import ElementOrder
 from streamgen.model.frontend.moves import renamed
+from streamgen.model.frontend.partial import Partial
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 from streamgen.model.operations import Binary, Constant, Norm
 from streamgen.numbers.quantisation import require_finite

@@ -37,12 +37,11 @@ class OnContents:
     def each(self, op: Operator, first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
         """An operation element by element; all operands have one shape and the same tokens in each place."""
         draft, elements = self.draft, self.draft.elements
-        order, columns = elements.spread(first)
-        names = [draft.value(self.node, columns)]
-        for other in others:
-            if not elements.matches(other, order):
-                raise elements.refusal(other, "it joins elements of different tokens")
-            names.append(draft.value(self.node, order.taken(other)[0] // elements.stride))
+        operands = (first, *others)
+        lead = next((x for x in operands if not elements.are_single(x // elements.stride)), first)
+        order, _ = elements.spread(lead)
+        reason = "it joins elements of different tokens"
+        names = [draft.value(self.node, elements.columns_in(operand, order, reason)) for operand in operands]
         name = draft.add(self.node, self.node.name, op, *names)
         return self._placed(name, order).reshape(first.shape)
 

@@ -7,18 +7,16 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch.fx import Node
 
 from streamgen.gateware.functions import FUNCTIONS
 from streamgen.gateware.pointwise import POINTWISE, FormulaBuilder
 from streamgen.model.frontend import activations, arithmetic, index_moves, self_attention
-from streamgen.model.frontend.arithmetic import Operand, broadcast, compute, differs, operand_of
+from streamgen.model.frontend.arithmetic import Operand, compute, leading, operand_of
 from streamgen.model.frontend.cube import CUBIC
 from streamgen.model.frontend.draft import Draft
-from streamgen.model.frontend.elements import ElementOrder
-from streamgen.model.frontend.trace import Unsupported, arguments, aten, shape
+from streamgen.model.frontend.trace import Unsupported, arguments, aten
 from streamgen.model.operations import Expression
 
 Rule = Callable[[FormulaBuilder, Mapping[str, Any]], int]
@@ -35,13 +33,12 @@ def express(draft: Draft, node: Node, rule: Rule) -> None:
     if isinstance(found, float):
         raise Unsupported(CONSTANT)
     formula, nodes = found
-    lead = next((source for source in nodes if draft.knows(source)), None)
-    if lead is None:
+    known = [source for source in nodes if draft.knows(source)]
+    if not known:
         raise Unsupported(CONSTANT)
-    contents = draft.form(node, lead, lambda c: broadcast(c, node))
-    order, columns = draft.form(node, lead, lambda c: draft.elements.spread(contents))
+    lead, order, columns = leading(draft, node, known)
     operands = [
-        Operand(columns) if source is lead else _operand(draft, node, source, order) for source in nodes
+        Operand(columns) if source is lead else operand_of(draft, node, source, order) for source in nodes
     ]
     compute(draft, node, Expression(formula), order, *operands)
 
@@ -76,22 +73,6 @@ def _allowed(number: float) -> float:
     if math.isnan(number) or (number == 0 and math.copysign(1, number) < 0):
         raise Unsupported(f"one of its numbers is {number}, which no expression holds")
     return number
-
-
-def _operand(draft: Draft, node: Node, source: Node, order: ElementOrder) -> Operand:
-    tensor = None if draft.knows(source) else draft.constants.tensors[source]
-    if tensor is None or tensor.is_floating_point():
-        return operand_of(draft, node, source, order)
-    if tensor.dtype.is_complex:
-        raise Unsupported(f"a constant is {tensor.dtype}")
-    array = tensor.to(torch.float32).numpy()
-    rows = order.taken(np.broadcast_to(array, shape(node)))
-    if (rows != rows[:1]).any():
-        columns = draft.sequences.by_place(node, rows, order.rows)
-        if columns is None:
-            raise Unsupported(differs(array))
-        return Operand(columns)
-    return Operand(rows[0], draft.constants.paths.get(source, source.name))
 
 
 def _by_name(name: str) -> Rule:

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from streamgen.model.frontend.draft import Draft, Later, Partial
+from streamgen.model.frontend.draft import Draft, Later
 from streamgen.model.frontend.elements import ElementOrder
+from streamgen.model.frontend.partial import Partial
 from streamgen.model.frontend.trace import Mismatch, Unsupported, aten, shape
 from streamgen.model.operations import Rotary
 

@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from streamgen.model.frontend.draft import Draft, Partial
+from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import HeadOrder
+from streamgen.model.frontend.partial import Partial
 from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.sourced import NEEDED as SOURCE
 from streamgen.model.frontend.sourced import is_of_source
@@ -31,6 +32,20 @@ HIDDEN = -(2.0**100)  # a bias that hides a score
 MASKED = -1e4  # a mask adds at most this number, so that no float keeps anything of the term
 MASK = "only scores of an attention can be masked, with a constant"
 SHARES = "the softmax of attention scores can only multiply values: softmax(q @ k.T) @ v"
+
+
+ACROSS = (
+    "it multiplies rows of several sequences with one another; a sequence is computed by itself. Give an "
+    "example of one sequence, and multiply the rows of several ones on the host"
+)
+
+
+def _are_rows_of_sequences(draft: Draft, contents: torch.Tensor) -> bool:
+    """Whether a matrix holds single values of several sequences."""
+    elements = draft.elements
+    rows = contents % elements.stride
+    several = bool((rows[..., :1, :] != rows).any())
+    return several and bool(elements.run) and elements.are_single(contents // elements.stride)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +80,8 @@ class Scores(Partial):
         lead, tokens = shape(node)[:-2], shape(node)[-2:]
         if is_of_source(q):
             raise Unsupported(SOURCE)
+        if min(q.ndim, k.ndim) > 1 and _are_rows_of_sequences(draft, q):
+            raise Unsupported(ACROSS)
         if min(q.ndim, k.ndim) < 2 or not (
             is_of_source(k)
             or tokens[1] in (tokens[0], draft.elements.stride)

@@ -216,19 +216,21 @@ class _Both:
         """Passes with these leading extents instead of the example's. A module that refuses random numbers
         gets the numbers of the example, in the extents of the example alone."""
         for changed in extents:
-            leaves = self._random(changed)
-            try:
-                results = self._run(leaves)
-            except Exception:  # whatever a module raises, such as of numbers that are no probabilities
-                if changed:  # with which it has run already
-                    raise
-                leaves = [_as_float(leaf) for leaf in self.leaves]
-                results = self._run(leaves)
-            yield self._pass(interpreter, leaves, results)
+            yield self._pass(interpreter, *self._ran(changed))
+
+    def _ran(self, changed: Mapping[int, int]) -> tuple[list[Any], Any]:
+        leaves = self._random(changed)
+        try:
+            return leaves, self._run(leaves)
+        except Exception:  # whatever a module raises, such as of numbers that are no probabilities
+            if changed:  # with which it has run already
+                raise
+            leaves = [_as_float(leaf) for leaf in self.leaves]
+            return leaves, self._run(leaves)
 
     def require_form(self) -> None:
         """Raise ImportMismatchError if a result has another number of dimensions than with other extents."""
-        leaves = pytree.tree_leaves(self._run(self._random({})))
+        leaves = pytree.tree_leaves(self._ran({})[1])
         shapes = tuple(tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else None for leaf in leaves)
         single = replace(self.found.results, shapes=shapes)
         if single.form != self.found.results.form:

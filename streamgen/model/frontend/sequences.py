@@ -1,6 +1,6 @@
 """Values of sequences in a draft: one row for all tokens of a sequence, and rows that differ by place."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from torch.fx import Node
 
 from streamgen.gateware.pointwise import FormulaBuilder
+from streamgen.model.frames import Frame
 from streamgen.model.frontend.elements import Elements
 from streamgen.model.frontend.trace import Unsupported
 from streamgen.model.graph.logical import Operator
@@ -50,6 +51,14 @@ class FewRows(Exception):  # noqa: N818 - asks for a longer frame, never leaves 
         self.size, self.behind = size, behind
 
 
+class ResultAhead(Exception):  # noqa: N818 - asks for another frame of a result, never leaves the frontend
+    """A result ends before the last places of its frame. position: its number. behind: these places."""
+
+    def __init__(self, position: int, behind: int) -> None:
+        super().__init__(f"result {position} has {behind} places behind it")
+        self.position, self.behind = position, behind
+
+
 class Sequences:
     """The values of a draft that reduce the tokens of a sequence or tell their places apart.
 
@@ -63,8 +72,23 @@ class Sequences:
         self.ids: set[str] = set()
         self.places: str | None = None
         self.padding: dict[str, set[int]] | None = None
+        self.results: Mapping[int, Frame] = {}  # results of fewer tokens than the frame, by number
+        self.numbered: dict[
+            tuple[int, ...], torch.Tensor
+        ] = {}  # columns of 0, 1, 2 .. by places in a sequence
         self._made: dict[tuple[str, str], str] = {}  # by reduction and value
         self._sums: dict[str, str] = {}  # by name of a sum over tokens: the value that it sums
+
+    def require_at_end(self, position: int, rows: torch.Tensor) -> None:
+        """Raise `ResultAhead` if a result is tokens of each sequence in turn, with places behind them."""
+        frame, elements = self.results.get(position), self.draft.elements
+        if frame is None or frame.behind:
+            return
+        own = rows[: frame.size][-frame.tokens :] - elements.before
+        behind = frame.size - 1 - int(own[-1])
+        in_turn = torch.equal(own, own[0] + torch.arange(frame.tokens))
+        if in_turn and 0 < behind <= frame.size - frame.tokens:
+            raise ResultAhead(position, behind)
 
     def taken(self, node: Node, contents: torch.Tensor) -> torch.Tensor:
         """Contents that hold only the first token of each sequence, or only the last one, as single values;

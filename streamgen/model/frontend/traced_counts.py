@@ -293,6 +293,8 @@ class Counts:
         )
         padding: dict[str, set[int]] = {}
         draft.sequences.padding = padding
+        if isinstance(self.module, Joined):
+            draft.sequences.results = self.module.results
         importer = Importer(program, draft)
         try:
             graph, results = importer.run()

@@ -7,7 +7,7 @@ from streamgen.model.operations.cache import Cache
 from streamgen.model.operations.concat import Concat
 from streamgen.model.operations.constant import Constant
 from streamgen.model.operations.embedding import Embedding
-from streamgen.model.operations.expression import Expression
+from streamgen.model.operations.expression import Expression, as_expression
 from streamgen.model.operations.identity import Identity
 from streamgen.model.operations.last_row import LastRow
 from streamgen.model.operations.linear import Linear
@@ -56,4 +56,5 @@ __all__ = [
     "TokenRow",
     "TopK",
     "Unary",
+    "as_expression",
 ]

@@ -135,6 +135,11 @@ class Site(Protocol):
     memory: Channel
 
     @property
+    def waits(self) -> bool:
+        """Whether an operation of the phase joins the row of a sequence to rows of its tokens, which wait."""
+        ...
+
+    @property
     def extent(self) -> int:
         """The number of features of a row of the first result, padding included."""
         ...

@@ -15,7 +15,7 @@ import numpy as np
 from streamgen.artifact.packed import PackedFloats, PackedRows, PackedTable
 from streamgen.base.errors import GraphError
 from streamgen.kernels.attention.dequantise import DequantiseParams
-from streamgen.kernels.memory import RowsLoadParams
+from streamgen.kernels.memory import RowsLoadParams, WaitingRowsLoadParams
 from streamgen.model.graph.late import LateArray
 from streamgen.model.graph.logical import Operator
 from streamgen.model.operations.site import Site, Stream
@@ -82,7 +82,8 @@ class TableRows(Operator, ABC):
 
     def _loaded(self, site: Site, name: str, dtype: str, extent: int, numbers: Stream) -> Stream:
         """A row of `features` elements for each number."""
-        params = RowsLoadParams(
+        kind = WaitingRowsLoadParams if site.waits else RowsLoadParams
+        params = kind(
             shape=(extent,),
             tile=(min(site.lanes, extent),),
             vocabulary=self.extents[0],

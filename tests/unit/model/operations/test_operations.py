@@ -386,8 +386,8 @@ X = Shape(3)
         ),
         (
             Expression(Formula(values=2, steps=(("divide", (0, 1)),))),
-            (Shape(3), Shape(3, "one")),
-            "an expression takes values of the same rows, not tokens x 3, one x 3",
+            (Shape(3), Shape(3, "positions")),
+            "an expression takes values of the same rows, not tokens x 3, positions x 3",
         ),
     ],
 )
