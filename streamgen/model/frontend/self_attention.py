@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch.fx import Node
 
+from streamgen.model.frontend.distances import distances_of
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.elements import HeadOrder
 from streamgen.model.frontend.partial import Partial
@@ -239,7 +239,7 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         if scores.bias is not None:
             if not causal or window is not None:
                 raise Unsupported("a bias of its scores by distance needs a causal mask without a window")
-            table = _distances(scores, q.order[0])
+            table = distances_of(scores.bias, scores.masks, scores.q.shape[:-2], q.order[0])
             bias, distances = draft.add(node, f"{node.name}_distances", Constant(table)), table.size // heads
     queries, factor = draft.unscaled(q.columns)
     op = Attention(
@@ -261,29 +261,6 @@ def _attend(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
         _require_caches(draft, names[1:], heads)
     name = draft.add(node, node.name, op, *names, *filter(None, [bias]))
     _keep_heads(draft, node, name, q, features)
-
-
-def _distances(scores: Scores, order: torch.Tensor) -> np.ndarray:
-    """The bias of causal scores as numbers of distances, float32 [heads · positions], the farthest first and
-    each less that of distance 0, which changes no share. order: of the heads."""
-    assert scores.bias is not None
-    rows, columns = scores.masks
-    lead = scores.q.shape[:-2]
-    if rows != columns or scores.bias.shape[-1] not in (1, columns):
-        raise Unsupported("a bias of its scores must have a column for each position")
-    bias = scores.bias.broadcast_to(*lead, rows, columns).reshape(-1, rows, columns)[order]
-    seen = torch.ones(rows, columns, dtype=torch.bool).tril()
-    relative = bias - bias.diagonal(dim1=-2, dim2=-1)[..., None]
-    table = relative[:, -1]  # the last token sees all distances
-    behind = torch.arange(rows)[:, None] - torch.arange(columns)
-    wanted = table[:, (columns - 1 - behind).clamp(max=columns - 1)]
-    if ((relative - wanted).abs() * seen > 1e-5 * (1 + table.abs().max())).any():
-        raise Unsupported(
-            "a bias of its scores must be a number for each head and distance of positions, such as those of "
-            "ALiBi and of relative positions"
-        )
-    found: np.ndarray = table.float().numpy().reshape(-1)
-    return found
 
 
 def _attend_source(draft: Draft, node: Node, scores: Scores, v: torch.Tensor) -> None:
