@@ -128,12 +128,12 @@ def compile(
         if text is not None:
             return _of_source(model, example_inputs, text, asked, tokenizer, tell, show)
         read = _quantised(model, example_inputs, asked, tokenizer, tell, show)
+        _warn_of_settings(read.text)
         return _compiled(read, asked, tell, show)
 
 
 def _compiled(read: "_Read", asked: CompileConfig, tell: Progress, show: After) -> Accelerator:
     """The steps of `compile` from the plan on. asked: the configuration of the user."""
-    _warn_of_settings(read.text)
     tell(step(3, _STEPS, "planning the design"))
 
     def build(design: PlannedDesign) -> list[Group]:

@@ -66,7 +66,8 @@ class LongProgram:
                         else [0]
                     )
                     index = given[dims[0]] if isinstance(given, list) else given
-                    behind = int(self.value(index).max()) + 1 - self.tokens  # rows before the first token's
+                    last = int(self.constants.tensors[index].max())
+                    behind = last + 1 - self.tokens  # rows before the first token's
                     return shape(call.args[0])[dims[0]] - max(behind, 0)
         return None
 

@@ -281,6 +281,8 @@ class Importer:
             lookups.require_in_order(self.draft, node)
         elif node.target in lookups.FROM_BEHIND:
             lookups.require_counted(self.draft, node)
+        elif node.target == aten.batch_norm.default and arguments(node)["training"]:
+            return False  # its parts are right, but nobody runs a model that is still trained
         apart = parts_of(self.program.graph, node, self.readable)
         if apart is None or not self._compute_halves(node.all_input_nodes):
             return False

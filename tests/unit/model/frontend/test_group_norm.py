@@ -93,11 +93,6 @@ def test_weights_that_all_groups_share_are_the_norm_s_own() -> None:
             (1, CHANNELS, 5),
             "its input [1, 24, 5] has several tokens in a group",
         ),
-        (
-            Called(lambda x: functional.group_norm(x, 2, weight=x[0])),
-            (TOKENS, CHANNELS),
-            "its weight or bias is computed at run time",
-        ),
     ],
 )
 def test_refused_by_name(

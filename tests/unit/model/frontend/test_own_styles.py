@@ -230,6 +230,12 @@ def _plain(self: Decoder, x: Tensor) -> Tensor:
     return _flash(*self.heads(x), is_causal=True)
 
 
+def _biased_by_distance(self: Decoder, x: Tensor) -> Tensor:
+    steps = torch.arange(x.shape[1])
+    bias = (steps - steps[:, None]).tril() * torch.tensor([0.5, 0.25])[:, None, None]
+    return _flash(*self.heads(x), attn_mask=bias + _ahead(x.shape[1]))
+
+
 ATTENTION: dict[str, Attend] = {
     **{f"mask {name}": _masked(mask) for name, mask in MASKS.items()},
     "rotates neighbours": _neighbours,
@@ -246,6 +252,7 @@ ATTENTION: dict[str, Attend] = {
     "head by head": _head_by_head,
     "window": _windowed,
     "band": _band,
+    "biased by distance": _biased_by_distance,
     "module with weights": _multi(),
     "module without weights": _multi(need_weights=False),
     "module that is told": _multi(is_causal=True, need_weights=False),
@@ -292,7 +299,7 @@ HEAD: dict[str, Attend] = {
 }
 QUICK = {
     "mask multiplied", "mask changed in place", "rotates neighbours", "einsum, ellipsis", "product on a mask",
-    "window", "positions expanded", "rows by index", "sines", "last, squeezed",
+    "window", "biased by distance", "positions expanded", "rows by index", "sines", "last, squeezed",
 }  # fmt: skip
 
 
@@ -350,10 +357,17 @@ def _softmax_by_hand(self: Decoder, x: Tensor) -> Tensor:
     return _merged(terms / terms.sum(-1, keepdim=True) @ v)
 
 
-def _biased_by_distance(self: Decoder, x: Tensor) -> Tensor:
+def _biased_by_place(self: Decoder, x: Tensor) -> Tensor:
     steps = torch.arange(x.shape[1])
-    bias = (steps - steps[:, None]).tril() * torch.tensor([0.5, 0.25])[:, None, None]
+    bias = (steps * steps[:, None]).tril() * torch.tensor([0.5, 0.25])[:, None, None]
     return _flash(*self.heads(x), attn_mask=bias + _ahead(x.shape[1]))
+
+
+def _biased_in_a_window(self: Decoder, x: Tensor) -> Tensor:
+    steps = torch.arange(x.shape[1])
+    behind = steps[:, None] - steps
+    hidden = torch.zeros(behind.shape).masked_fill((behind < 0) | (behind >= WINDOW), -torch.inf)
+    return _flash(*self.heads(x), attn_mask=hidden - 0.5 * behind.tril())
 
 
 def _zeros_that_are_seen(self: Decoder, x: Tensor) -> Tensor:
@@ -372,7 +386,8 @@ def _scaled_up(self: Decoder, x: Tensor) -> Tensor:
     ("attend", "message"),
     [
         (_softmax_by_hand, "aten.max.dim"),
-        (_biased_by_distance, "adds"),
+        (_biased_by_place, "a bias of its scores must be a number for each head and distance of positions"),
+        (_biased_in_a_window, "a bias of its scores by distance needs a causal mask without a window"),
         (_zeros_that_are_seen, "a mask must hide the scores that are multiplied with zero"),
         (_scaled_up, "masked scores that are scaled must stay at most -10000"),
     ],

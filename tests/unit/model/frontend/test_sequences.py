@@ -234,10 +234,6 @@ def test_an_example_that_hides_tokens() -> None:
     ("function", "message"),
     [
         (
-            lambda m, x: torch.cat([x, x.mean(1, True).expand_as(x)], -1),
-            "joins a row for all tokens of a seq",
-        ),
-        (
             lambda m, x: m.linear(x).mean(0),
             "it reduces over some tokens, or over tokens of several sequences",
         ),
