@@ -37,11 +37,14 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         *("_num_labels", "attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion"),
         *("max_batch_size", "max_window_layers", "n_special", "pad_key_length", "pre_allocate_kv_cache"),
         *("predict_special_tokens", "scale_attention_softmax_in_fp32", "skip_bias_add", "slow_but_exact"),
+        *("directionality", "output_past", "pooler_fc_size", "pooler_num_attention_heads"),
+        *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type", "sentence_transformers"),
+        *("sbert_ce_default_activation_function",),
         *("skip_bias_add_qkv", "use_flash_attention", "validate_runner_input"),
     ),
     "training": (
-        *("attention_dropout", "attn_pdrop", "dropout", "embd_pdrop", "hidden_dropout", "initializer_range"),
-        *("neftune_noise_alpha", "resid_pdrop", "rescale_layernorm"),
+        *("attention_dropout", "attn_pdrop", "classif_dropout", "dropout", "embd_pdrop", "generator_size"),
+        *("hidden_dropout", "initializer_range", "neftune_noise_alpha", "resid_pdrop", "rescale_layernorm"),
     ),
     "heads for other tasks": (
         *("classifier_dropout", "id2label", "label2id", "num_labels", "problem_type", "summary_activation"),
@@ -49,8 +52,9 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         *("task_specific_params",),
     ),
     "texts: which ids begin and end one, and how it is drawn, which generation settings say": (
-        *("begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "do_sample", "eos_token_id"),
-        *("forced_bos_token_id", "forced_eos_token_id", "length_penalty", "max_length", "min_length"),
+        *("begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "do_sample", "early_stopping"),
+        *("eos_token_id", "force_bos_token_to_be_generated", "forced_bos_token_id", "forced_decoder_ids"),
+        *("forced_eos_token_id", "length_penalty", "max_length", "min_length"),
         *("num_beam_groups", "num_beams", "num_return_sequences"),
         *("no_repeat_ngram_size", "pad_token_id", "prefix", "repetition_penalty", "sep_token_id"),
         *("suppress_tokens", "temperature", "tokenizer_class", "top_k", "top_p", "typical_p", "unk_token_id"),
@@ -58,11 +62,20 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
 }
 INERT = frozenset(name for names in _BY_REASON.values() for name in names)
 
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {"is_causal": (True,), "return_dict": (True,)}
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    **{"down_scale_factor": (1,), "extra_pos_embeddings": (2,), "is_causal": (True,)},
+    **{"normalize_embedding": (True,), "return_dict": (True,), "tie_weights_": (True,)},
+}
 """Fields that have an effectless value other than null, false and 0, with these values."""
 
+_FORMER = {"position_embedding_type": "absolute"}
+"""Fields that all classes once read, with the value for which they compute what they compute today."""
+
 _OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "clip_text_model": ("tie_word_embeddings",),
+    "clip_vision_model": ("tie_word_embeddings",),
     "gptj": ("rotary", "scale_attn_weights"),
+    "modernbert": ("layer_norm_eps",),
     "stablelm": ("rotary_scaling_factor",),
     "starcoder2": (
         "activation_function",
@@ -71,6 +84,7 @@ _OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
         "norm_type",
         "scale_attn_weights",
     ),
+    "t5": ("n_positions",),
 }
 """Fields in published checkpoints of a family that the family's class does not read, so they change nothing.
 """
@@ -100,6 +114,7 @@ def unknown_fields(kind: type[Any], said: Mapping[str, Any], where: str = "") ->
     """
     metadata = Metadata(said.get)
     inert = {*INERT, *_OF_FAMILIES.get(kind.model_type, ())}
+    inert |= {key for key, value in _FORMER.items() if said.get(key) == value}
     inert |= {key for key, other in _SAME.items() if key in said and said[key] == said.get(other)}
     metadata.asked |= {key for key in said if key in inert or (key not in NEUTRAL and _knows(kind, key))}
     problems = [f"{where}{problem}" for problem in metadata.unknown(said, NEUTRAL)]

@@ -31,7 +31,6 @@ POOLINGS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cls_token": lambda x: x[:, 0],
 }
 """By the name in the configuration of a Pooling: a function from [texts, tokens, features] to rows."""
-LEARNED = ("position_embedding_type", "absolute")  # the only kind that transformers still computes
 INERT = {"word_embedding_dimension", "include_prompt"}  # fields of a Pooling without effect on one text
 
 
@@ -66,8 +65,7 @@ def load_encoder(folder: Path) -> SentenceModule:
         from transformers import AutoModel
 
     pooling, normalised = _parts(folder)
-    said = {name: value for name, value in read_config(folder).items() if (name, value) != LEARNED}
-    body, problems = with_weights(AutoModel, folder, said)
+    body, problems = with_weights(AutoModel, folder, read_config(folder))
     refuse(folder, *problems, not_finite(body))
     return SentenceModule(body, pooling, normalised=normalised).eval()
 

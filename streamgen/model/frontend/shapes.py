@@ -14,6 +14,7 @@ from streamgen.model.frontend.plain_config import plain_decoder
 from streamgen.model.frontend.problems import config_problems, refuse
 from streamgen.model.frontend.safetensors_file import read_config
 from streamgen.model.graph.logical import LogicalGraph
+from streamgen.text.sentences import is_sentence_encoder
 
 
 @one_at_a_time
@@ -24,9 +25,9 @@ def shapes_of(
     config.json, with or without safetensors, a config.json, or a torch module, also on the meta device.
 
     A module of transformers on the meta device is built again from its config. Arguments and errors are those
-    of `load_decoder`, `import_pretrained` and `import_any`. Also raises CheckpointError for a config.json of
-    which transformers makes no model, ValueError for buffers on the meta device, and MissingToolError if
-    torch or transformers is needed and not installed.
+    of `load_decoder`, `import_encoder`, `import_pretrained` and `import_any`. Also raises CheckpointError for
+    a config.json of which transformers makes no model, ValueError for buffers on the meta device, and
+    MissingToolError if torch or transformers is needed and not installed.
     """
     if not isinstance(model, (str, Path)):
         from streamgen.model.frontend.traced_shapes import shapes_of_module  # torch takes seconds to load
@@ -36,8 +37,11 @@ def shapes_of(
     if path.suffix == ".json" or (path.is_dir() and not any(path.glob("*.safetensors"))):
         return _config_graph(path, longest, context)
     from streamgen.model.frontend.checkpoint import load_decoder
+    from streamgen.model.frontend.encoder import import_encoder
     from streamgen.model.frontend.pretrained_modules import import_pretrained
 
+    if is_sentence_encoder(path):
+        return import_encoder(path, longest)[0]
     if path.is_dir() and (read := import_pretrained(path, example_inputs, longest, context)) is not None:
         return read[0]
     return load_decoder(path, context)

@@ -59,6 +59,47 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         **{"activation_function": "gelu", "layer_norm_epsilon": 1e-5, "mlp_type": "default"},
         **{"norm_type": "layer_norm", "attention_softmax_in_fp32": True, "resid_pdrop": 0.1},
     },
+    "bert": {
+        **{"attention_probs_dropout_prob": 0.1, "position_embedding_type": "absolute", "type_vocab_size": 2},
+        **{"directionality": "bidi", "pooler_fc_size": 768, "pooler_num_attention_heads": 12},
+        **{"pooler_num_fc_layers": 3, "pooler_size_per_head": 128, "pooler_type": "first_token_transform"},
+        **{"_num_labels": 9, "output_past": True, "gradient_checkpointing": False},
+        **{"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
+    },
+    "distilbert": {
+        **{"activation": "gelu", "n_heads": 12, "qa_dropout": 0.1, "seq_classif_dropout": 0.2},
+        **{"sinusoidal_pos_embds": False, "tie_weights_": True},
+    },
+    "roberta": {"layer_norm_eps": 1e-5, "position_embedding_type": "absolute", "type_vocab_size": 1},
+    "electra": {
+        **{"embedding_size": 128, "generator_size": "0.25", "summary_last_dropout": 0.1},
+        **{"position_embedding_type": "absolute", "summary_type": "first", "summary_use_proj": True},
+    },
+    "albert": {
+        **{"classifier_dropout_prob": 0.1, "down_scale_factor": 1, "embedding_size": 128, "gap_size": 0},
+        **{"inner_group_num": 1, "net_structure_type": 0, "num_hidden_groups": 1, "num_memory_blocks": 0},
+    },
+    "modernbert": {
+        **{"global_attn_every_n_layers": 3, "layer_norm_eps": 1e-5, "norm_eps": 1e-5, "local_attention": 128},
+        **{"position_embedding_type": "absolute", "classifier_pooling": "mean", "decoder_bias": True},
+    },
+    "mpnet": {"layer_norm_eps": 1e-5, "relative_attention_num_buckets": 32},
+    "t5": {
+        **{"d_ff": 2048, "feed_forward_proj": "gated-gelu", "n_positions": 512, "output_past": True},
+        **{"relative_attention_num_buckets": 32, "dense_act_fn": "gelu_new", "is_gated_act": True},
+    },
+    "bart": {
+        **{"add_bias_logits": False, "add_final_layer_norm": False, "classif_dropout": 0.1},
+        **{"early_stopping": True, "extra_pos_embeddings": 2, "force_bos_token_to_be_generated": False},
+        **{"normalize_before": False, "normalize_embedding": True, "static_position_embeddings": False},
+    },
+    "whisper": {"forced_decoder_ids": [[1, 50259]], "max_source_positions": 1500, "suppress_tokens": [1]},
+    "vit": {"encoder_stride": 16, "image_size": 224, "patch_size": 16, "qkv_bias": True},
+    "clip": {
+        "logit_scale_init_value": 2.6592,
+        "text_config": {"model_type": "clip_text_model", "tie_word_embeddings": True, "vocab_size": 49408},
+        "vision_config": {"model_type": "clip_vision_model", "tie_word_embeddings": True, "patch_size": 32},
+    },
     "smollm3": {"no_rope_layers": [1, 0], "max_window_layers": 28},
     "granite": {"attention_multiplier": 0.1, "embedding_multiplier": 12.0, "logits_scaling": 8.0},
 }
@@ -84,6 +125,16 @@ def test_published_configurations(kind: str) -> None:
             "llama",
             {"sliding_window": 7},
             "sliding_window is 7, which is not supported; the field is not known",
+        ),
+        (
+            "bert",
+            {"position_embedding_type": "relative_key"},
+            "position_embedding_type is 'relative_key', which is not supported; the field is not known",
+        ),
+        (
+            "bart",
+            {"normalize_embedding": False},
+            "normalize_embedding is False, which is not supported; True is",
         ),
         ("qwen2", {"is_causal": False}, "is_causal is False, which is not supported; True is"),
         (
