@@ -96,6 +96,7 @@ class Elements:
         self._sizes: dict[str, int] = {}
         self._unwritten: list[tuple[int, int]] = []  # first columns and their number
         self._end = 0
+        self._owners = torch.zeros(0, dtype=torch.int64)
 
     def add(self, name: str, features: int, *, single: bool = False) -> torch.Tensor:
         """Number the columns of a new value."""
@@ -125,10 +126,20 @@ class Elements:
     def parts(self, columns: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
         """Split columns into runs that belong to one value: its name and the features."""
         firsts = torch.tensor(self._firsts)
-        owners = torch.searchsorted(firsts, columns.contiguous(), right=True) - 1
+        owners = self._owners_of(columns)
         owned, counts = torch.unique_consecutive(owners, return_counts=True)
         parts = (columns - firsts[owners]).split(counts.tolist())
         return [(self._names[owner], part) for owner, part in zip(owned.tolist(), parts, strict=True)]
+
+    def _owners_of(self, columns: torch.Tensor) -> torch.Tensor:
+        """The number of the value that each column belongs to."""
+        known = len(self._owners)
+        if known < self._end:  # a table, because millions of columns are looked up
+            first = int(self._owners[-1]) + 1 if known else 0
+            numbers = torch.arange(first, len(self._firsts))
+            sizes = torch.tensor([*self._firsts[first + 1 :], self._end]) - torch.tensor(self._firsts[first:])
+            self._owners = torch.cat([self._owners, numbers.repeat_interleave(sizes)])
+        return self._owners[columns]
 
     @property
     def first(self) -> str:
@@ -139,8 +150,7 @@ class Elements:
         """Whether columns are of single values; Unsupported if only some are."""
         if not any(self._single):
             return False
-        owners = torch.searchsorted(torch.tensor(self._firsts), columns.reshape(-1), right=True) - 1
-        single = torch.tensor(self._single)[owners]
+        single = torch.tensor(self._single)[self._owners_of(columns)]
         if single.any() != single.all():
             raise Unsupported(MIXED)
         return bool(single.all())
