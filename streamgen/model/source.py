@@ -18,7 +18,7 @@ from streamgen.model.graph import Graph
 from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
 from streamgen.model.graph.run import State
 from streamgen.model.operations.exact_attention import HeadCodes, quantise_heads
-from streamgen.model.operations.source_attention import KINDS, PARTS, source_buffer
+from streamgen.model.operations.source_attention import KINDS, PARTS, source_name
 from streamgen.numbers.formats import round_f24
 
 NO_SOURCE = "a source is given, but the model reads none"
@@ -120,13 +120,13 @@ class TextSource:
             several = [layer[kind] for layer in self.codes]
             scales = [join_scale(codes.m, codes.e).T[None] for codes in several]
             for part, arrays in zip(PARTS, ([codes.codes for codes in several], scales), strict=True):
-                layout = layouts[source_buffer(kind, part, 0)]
+                layout = layouts[f"{source_name(kind, part)}_0"]
                 whole = np.zeros(
                     (layout.layers, layout.heads, layout.positions, layout.width), arrays[0].dtype
                 )
                 whole[:, :, : self.rows] = np.stack(arrays)
                 for channel, image in enumerate(layout.pack(whole)):
-                    images[source_buffer(kind, part, channel)] = image
+                    images[f"{source_name(kind, part)}_{channel}"] = image
         return images
 
 

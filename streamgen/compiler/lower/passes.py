@@ -21,7 +21,7 @@ from streamgen.itensor import ITensor, counted_as, same_stream
 from streamgen.kernels.moves.fork import ForkParams
 from streamgen.model.graph import Edge, Graph, Node, Port, Tensor, verify
 from streamgen.model.graph.curves import curves_of
-from streamgen.platform.control.counters import MOST_COUNTED
+from streamgen.platform.control.counters import DEEPEST
 
 LINK_DEPTH = 2  # least depth of a stream whose depth a schedule decides
 _WIDEST = 2048  # behind patient nodes, a schedule decides the depth only for tokens of at most so many bits
@@ -217,10 +217,10 @@ def size_fifos(
         if not edge.back
     }
     for (source, target), depth in depths.items():
-        if depth > MOST_COUNTED:
+        if depth > DEEPEST:
             raise BudgetError(
                 f"the FIFO from {source} to {target} needs room for {depth:,} tokens; a FIFO of at most "
-                f"{MOST_COUNTED:,} can be counted. Lower CompileConfig.max_tokens"
+                f"{DEEPEST:,} can be counted. Lower CompileConfig.max_tokens"
             )
     cycles = {key: schedule.finish for key, schedule in zip(runs, sizing.schedules, strict=True)}
     return verify(corners[0].with_depths(depths)), [cycles[_run_key(*run)] for run in _runs(corners)]

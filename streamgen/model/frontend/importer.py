@@ -282,7 +282,7 @@ class Importer:
         elif node.target in lookups.FROM_BEHIND:
             lookups.require_counted(self.draft, node)
         elif node.target == aten.batch_norm.default and arguments(node)["training"]:
-            return False  # its parts are right, but nobody runs a model that is still trained
+            return False  # its parts would be right, but a model in training is given by mistake
         apart = parts_of(self.program.graph, node, self.readable)
         if apart is None or not self._compute_halves(node.all_input_nodes):
             return False

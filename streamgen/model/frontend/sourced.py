@@ -8,6 +8,7 @@ numbered as those of other contents are (`elements`), from BASE on: value k of t
 BASE + k · EACH on, in the order of its elements. Views of the source are thus carried out on numbers.
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,33 +16,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from streamgen.model.frontend.moves import MOVES, RENAMES
 from streamgen.model.frontend.trace import Unsupported, aten, shape
 
 BASE = 1 << 50
 EACH = 1 << 36
-VIEWS = {
-    aten._unsafe_view.default,
-    aten.alias.default,
-    aten.clone.default,
-    aten.contiguous.default,
-    aten.detach.default,
-    aten.expand.default,
-    aten.flatten.using_ints,
-    aten.permute.default,
-    aten.repeat.default,
-    aten.repeat_interleave.self_int,
-    aten.reshape.default,
-    aten.select.int,
-    aten.slice.Tensor,
-    aten.squeeze.default,
-    aten.squeeze.dim,
-    aten.squeeze.dims,
-    aten.t.default,
-    aten.transpose.int,
-    aten.unflatten.int,
-    aten.unsqueeze.default,
-    aten.view.default,
-}
 READERS = {
     aten.baddbmm.default,
     aten.bmm.default,
@@ -90,7 +69,9 @@ class SourceCalls:
     def contents(self, node: Node) -> torch.Tensor:
         """The numbers of the elements of a result."""
         if node not in self._contents:
-            if node.target in VIEWS:
+            if node.target in RENAMES and node.all_input_nodes:
+                self._contents[node] = self.contents(node.all_input_nodes[0])
+            elif _is_view(node):
                 target: Any = node.target
                 target = aten.reshape.default if target == aten.view.default else target
                 args = (self.contents(node.all_input_nodes[0]), *node.args[1:])
@@ -143,6 +124,12 @@ class SourceCalls:
                 needed.add(node)
                 left.extend(node.all_input_nodes)
         return SourcePart(self.inputs, [node for node in self._calls if node in needed], self.reads, tensors)
+
+
+def _is_view(node: Node) -> bool:
+    """Whether a call moves the elements of one tensor into one tensor."""
+    moves = node.target in MOVES and isinstance(node.args[0], Node)
+    return moves and node.target != operator.getitem and isinstance(node.meta["val"], torch.Tensor)
 
 
 def is_of_source(contents: torch.Tensor) -> bool:

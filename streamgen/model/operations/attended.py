@@ -13,7 +13,7 @@ from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams
-from streamgen.model.graph.logical import AttentionHeads
+from streamgen.model.graph.logical import AttentionHeads, Operator
 from streamgen.model.operations.cache import quantise_heads_of
 from streamgen.model.operations.site import Codes, Fixed, Site, Stream, head_lanes
 
@@ -36,6 +36,35 @@ class Attending(AttentionHeads, Protocol):
     @property
     def start(self) -> int:
         """The first position that may be seen."""
+
+
+class AttentionOperator(Operator):
+    """The common part of attentions; the heads are fields of the operations."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+
+    def require_heads(self) -> None:
+        """Raise GraphError for heads and scales that no attention has; make the scale a float."""
+        for name in ("heads", "kv_heads", "head_dim"):
+            if getattr(self, name) < 1:
+                raise GraphError(f"{name} of an attention is {getattr(self, name)}; at least 1 is needed")
+        if self.heads % self.kv_heads:
+            raise GraphError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
+        if not np.isfinite(self.scale):
+            raise GraphError(f"the scale of an attention is {self.scale}; it must be finite")
+        object.__setattr__(self, "scale", float(self.scale))  # a numpy scalar would widen float32
+
+    @property
+    def group(self) -> int:
+        """The number of query heads that share a head of keys."""
+        return self.heads // self.kv_heads
+
+    @property
+    def attention(self) -> AttentionHeads:
+        return self  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,15 @@ import numpy as np
 from streamgen.base.errors import GraphError
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.memory import KvLoadParams
-from streamgen.model.graph.logical import AttentionHeads, Exact, Operator, Shape
+from streamgen.model.graph.logical import Exact, Shape
 from streamgen.model.graph.run import Run
-from streamgen.model.operations.attended import AttentionRows, attended, distance_rows, quantised_queries
+from streamgen.model.operations.attended import (
+    AttentionOperator,
+    AttentionRows,
+    attended,
+    distance_rows,
+    quantised_queries,
+)
 from streamgen.model.operations.cache import quantise_heads_of
 from streamgen.model.operations.exact_attention import HeadCodes, attend, quantise_heads, window_bounds
 from streamgen.model.operations.site import Codes, Kept, Site, Stream
@@ -29,7 +35,7 @@ from streamgen.numbers.quantisation import Numbers
 
 
 @dataclass(frozen=True)
-class Attention(Operator):
+class Attention(AttentionOperator):
     """scale: the factor of a product of q and k. window: the number of positions that a query sees, itself
     included: before it and, if the attention is not causal, as many behind it; None means all. start: the
     first position that may be seen; of an attention without a cache. biased: whether there is a fourth value,
@@ -54,33 +60,17 @@ class Attention(Operator):
     mixes_tokens = True
 
     def __post_init__(self) -> None:
-        for name in ("heads", "kv_heads", "head_dim"):
-            if getattr(self, name) < 1:
-                raise GraphError(f"{name} of an attention is {getattr(self, name)}; at least 1 is needed")
-        if self.heads % self.kv_heads:
-            raise GraphError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
+        self.require_heads()
         if self.window is not None and self.window < 1:
             raise GraphError(f"the window of an attention is {self.window} positions; at least 1 is needed")
         if self.start < 0:
             raise GraphError(f"an attention starts at position {self.start}; at least 0 is needed")
         if self.soft_cap is not None and not 0 < self.soft_cap < np.inf:
             raise GraphError(f"the soft-cap of an attention is {self.soft_cap}; it must be above 0")
-        if not np.isfinite(self.scale):
-            raise GraphError(f"the scale of an attention is {self.scale}; it must be finite")
-        object.__setattr__(self, "scale", float(self.scale))  # a numpy scalar would widen float32
 
     @property
     def arity(self) -> int:  # type: ignore[override]
         return 4 if self.biased else 3
-
-    @property
-    def group(self) -> int:
-        """The number of query heads that share a head of keys."""
-        return self.heads // self.kv_heads
-
-    @property
-    def attention(self) -> AttentionHeads:
-        return self
 
     def pieces(self, tile: int, operand: int = 0) -> int:
         """Queries come in tiles of whole heads. Keys and values that are rows of the pass come in

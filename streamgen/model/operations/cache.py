@@ -80,16 +80,7 @@ class Cache(Operator):
         ):
             layout, first, layer, step = site.caches(width, dtype, heads, *layouts)
             name = f"{site.name}_{part}"
-            states = [
-                Behind(
-                    port=f"memory_{c}",
-                    name=f"{c}",
-                    channel=first + c,
-                    itensor=layout.order,
-                    buffer=f"cache_{name}_{c}",
-                )
-                for c in range(layout.channels)
-            ]
+            states = states_of(layout, first, f"cache_{name}")
             site.kernel(
                 f"store_{name}",
                 KvStoreParams(layout=layout, pieces=stored, **site.memory._asdict()),
@@ -109,6 +100,20 @@ class Cache(Operator):
 
     def __str__(self) -> str:
         return f"cache[{self.heads} x {self.head_dim}]"
+
+
+def states_of(layout: KvLayout, first: int, name: str) -> list[Behind]:
+    """The contents behind the memory ports of a cache from channel `first` on. name: of its buffers."""
+    return [
+        Behind(
+            port=f"memory_{c}",
+            name=f"{c}",
+            channel=first + c,
+            itensor=layout.order,
+            buffer=f"{name}_{c}",
+        )
+        for c in range(layout.channels)
+    ]
 
 
 def quantise_heads_of(

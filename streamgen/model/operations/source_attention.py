@@ -16,11 +16,12 @@ import numpy as np
 from streamgen.base.errors import GraphError
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.memory import KvLoadParams
-from streamgen.model.graph.logical import AttentionHeads, Exact, Operator, Shape
+from streamgen.model.graph.logical import Exact, Shape
 from streamgen.model.graph.run import Run
-from streamgen.model.operations.attended import AttentionRows, attended, quantised_queries
+from streamgen.model.operations.attended import AttentionOperator, AttentionRows, attended, quantised_queries
+from streamgen.model.operations.cache import states_of
 from streamgen.model.operations.exact_attention import attend, quantise_heads, window_bounds
-from streamgen.model.operations.site import Behind, Codes, Site, Stream
+from streamgen.model.operations.site import Codes, Site, Stream
 from streamgen.numbers.quantisation import Numbers
 
 KINDS = ("keys", "values")
@@ -28,7 +29,7 @@ PARTS = ("x", "scale")
 
 
 @dataclass(frozen=True)
-class SourceAttention(Operator):
+class SourceAttention(AttentionOperator):
     """scale: the factor of a product of q and k. p_bits: bits of the integers of the softmax; set by
     `quantised`. The state at its path are the keys and the values of the source: arrays or `HeadCodes`."""
 
@@ -44,23 +45,7 @@ class SourceAttention(Operator):
     start = 0
 
     def __post_init__(self) -> None:
-        for name in ("heads", "kv_heads", "head_dim"):
-            if getattr(self, name) < 1:
-                raise GraphError(f"{name} of an attention is {getattr(self, name)}; at least 1 is needed")
-        if self.heads % self.kv_heads:
-            raise GraphError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly")
-        if not np.isfinite(self.scale):
-            raise GraphError(f"the scale of an attention is {self.scale}; it must be finite")
-        object.__setattr__(self, "scale", float(self.scale))
-
-    @property
-    def group(self) -> int:
-        """The number of query heads that share a head of keys."""
-        return self.heads // self.kv_heads
-
-    @property
-    def attention(self) -> AttentionHeads:
-        return self
+        self.require_heads()
 
     def pieces(self, tile: int, operand: int = 0) -> int:
         """Queries come in tiles of whole heads."""
@@ -117,16 +102,7 @@ class SourceAttention(Operator):
             ("scale", self.kv_heads, "i24", 1, again[1]),
         ):
             layout, first, layer, step = site.caches(width, dtype, heads, *layouts, source=kind)
-            behind = [
-                Behind(
-                    port=f"memory_{c}",
-                    name=f"{c}",
-                    channel=first + c,
-                    itensor=layout.order,
-                    buffer=source_buffer(kind, part, c),
-                )
-                for c in range(layout.channels)
-            ]
+            behind = states_of(layout, first, source_name(kind, part))
             params = KvLoadParams(
                 layout=layout,
                 lanes=site.attention_lanes,
@@ -136,7 +112,7 @@ class SourceAttention(Operator):
                 **site.memory._asdict(),
             )
             bounds = {"layer": layer, "position": site.source, "rows": 0, "again": times}
-            name = f"load_source_{KINDS[kind]}_{part}"
+            name = f"load_{source_name(kind, part)}"
             streams.append(site.kernel(name, params, bounds, steps={"layer": step}, behind=behind)["o"])
             layouts.append(layout)
         codes, scales = streams
@@ -146,7 +122,7 @@ class SourceAttention(Operator):
         return f"source_attention[{self.heads} x {self.head_dim} on {self.kv_heads}]"
 
 
-def source_buffer(kind: int, part: str, channel: int) -> str:
-    """The name of the buffer of the keys (kind 0) or values (kind 1) of all layers on a channel of their
-    caches. part: "x" for codes, "scale" for scales."""
-    return f"source_{KINDS[kind]}_{part}_{channel}"
+def source_name(kind: int, part: str) -> str:
+    """The name of the caches of the keys (kind 0) or values (kind 1) of all layers; a number of a channel
+    behind it makes that of a buffer. part: "x" for codes, "scale" for scales."""
+    return f"source_{KINDS[kind]}_{part}"

@@ -16,7 +16,7 @@ from amaranth.utils import bits_for
 
 from streamgen.contract.cost import Resources
 
-MOST_COUNTED = (1 << 16) - 1
+DEEPEST = (1 << 16) - 1
 """Tokens of the deepest FIFO whose level is counted."""
 CounterPort = Signature({"enable": Out(1), "clear": Out(1), "shift": Out(1), "word": In(32)})
 """The side of the one who reads the counters."""
@@ -33,8 +33,8 @@ class CountersParams:
         if self.nodes < 0:
             raise ValueError(f"nodes of the counters must be at least 0, not {self.nodes}")
         for depth in self.depths:
-            if not 1 <= depth <= MOST_COUNTED:
-                raise ValueError(f"the depth of a counted FIFO must be 1 to {MOST_COUNTED}, not {depth}")
+            if not 1 <= depth <= DEEPEST:
+                raise ValueError(f"the depth of a counted FIFO must be 1 to {DEEPEST}, not {depth}")
         if not self.words:
             raise ValueError("counters need at least one node or FIFO")
 

@@ -16,7 +16,7 @@ from streamgen.artifact.manifest import (
     MemoryTiming,
 )
 from streamgen.artifact.packing import MemoryLayout
-from streamgen.artifact.phase_table import Descriptor, PhaseTable, TableSection
+from streamgen.artifact.phase_table import Descriptor, PhaseTable, TableSection, Word
 from streamgen.artifact.written import sealed
 from streamgen.base.errors import CheckpointError, DeviceError, DeviceTimeoutError
 from streamgen.itensor import ITensor
@@ -299,6 +299,17 @@ def test_failed_run(execution, fault, kind, message):
     assert str(error.value) == message
     assert execution.device.resets == 1 and execution.device.hung == (fault == "silent")
     assert (execution.run(x, BIAS_VALUES)[0] == expected(x)).all()
+
+
+def test_a_text_without_its_source(execution):
+    """Nothing is started: the hardware would wait for rows that are not there."""
+    descriptor = Descriptor(target=0, words=(Word(source=1),))
+    table = PhaseTable(sections=(TableSection(descriptors=(descriptor,)),))
+    device = execution.device
+    execution.manifest = replace(execution.manifest, program=table)
+    with pytest.raises(ValueError, match=r"writes texts about a source; a run needs its rows$"):
+        execution.submit({}, 1)
+    assert not device.runs
 
 
 def test_what_is_no_number_of_the_format(execution):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamgen.artifact.packing import MemoryLayout
-from streamgen.base.errors import GraphError
+from streamgen.base.errors import BudgetError, GraphError
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.lower import (
     GraphBuilder,
@@ -234,6 +234,17 @@ def test_constants_keep_offsets_of_their_own_channel() -> None:
     graph = place_constants(b.build())
     assert [graph.node(f"load_c{i}").bounds[0]["offset"] for i in range(4)] == [0, 0, 2, 2]
     assert graph.node("store_y").bounds[0]["offset"] == 0
+
+
+def test_a_fifo_too_deep_to_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamgen.compiler.lower.passes.DEEPEST", 1)
+    b = GraphBuilder("g")
+    loads = [b.load(name, ROWS, shape=(4, 6), channel=0) for name in "xy"]
+    b.store("z", _add(b, "a", *loads), shape=(4, 6), channel=0)
+    graph = insert_converters(insert_forks(b.build()))
+    message = r"^the FIFO from \S+ to \S+ needs room for \d+ tokens; a FIFO of at most 1 can be counted"
+    with pytest.raises(BudgetError, match=message):
+        size_fifos([graph], "conservative")
 
 
 def _scheduled(graph: Graph, strategy: Strategy) -> int:

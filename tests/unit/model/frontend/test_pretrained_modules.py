@@ -11,7 +11,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from streamgen.base.errors import CheckpointError
-from streamgen.model.frontend import import_any, import_pretrained, load_decoder, shapes_of
+from streamgen.model.frontend import import_any, import_encoder, import_pretrained, load_decoder, shapes_of
+from tests.shared.sentence_encoders import write_encoder
 from tests.shared.transformers_encoders import encoded, small
 
 HEAD = "classifier.weight"
@@ -121,3 +122,12 @@ def test_without_values(tmp_path: Path) -> None:
     model.config.architectures = ["BertForTokenClassification"]
     model.config.save_pretrained(tmp_path)
     assert shapes_of(tmp_path / "config.json").form() == graph.form()
+
+
+def test_shapes_of_an_encoder_of_sentences(tmp_path: Path) -> None:
+    """As the import reads it, with its pooling, also with the fields of published folders."""
+    folder = write_encoder(tmp_path)
+    said = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**said, "position_embedding_type": "absolute"}))
+    graph, _ = import_encoder(folder, 8)
+    assert shapes_of(folder, longest=8).form() == graph.form()
