@@ -185,7 +185,7 @@ def _of_source(
         max_tokens=whole,
         goal="small" if asked.goal == "small" else None,
         context=None,
-        attention_lanes=None,  # of caches, which it has not, as the next one
+        attention_lanes=None,  # of the text, as the next one
         cache_channels=None,
     )
     encoder = _quantised(parts.source.graph, None, own, None, tell, show)

@@ -107,6 +107,10 @@ class AttentionHeads(Protocol):
         """The number of query heads that share a head of keys."""
 
     @property
+    def takes_one_position(self) -> bool:
+        """Whether it takes one position per cycle in any design."""
+
+    @property
     def p_bits(self) -> int:
         """Bits of the integers of the softmax."""
 

@@ -63,6 +63,11 @@ class AttentionOperator(Operator):
         return self.heads // self.kv_heads
 
     @property
+    def takes_one_position(self) -> bool:
+        """Whether it takes one position per cycle in any design."""
+        return False
+
+    @property
     def attention(self) -> AttentionHeads:
         return self  # type: ignore[return-value]
 
