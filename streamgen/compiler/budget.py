@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamgen.compiler.config import MULTIPLIERS, CompileConfig
-from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
+from streamgen.model.graph.heads import AttentionHeads
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.platform.boards import Board, Channel
 

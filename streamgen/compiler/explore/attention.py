@@ -18,7 +18,8 @@ from streamgen.kernels.attention.row_codes import SCALE
 from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
-from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
+from streamgen.model.graph.heads import AttentionHeads
+from streamgen.model.graph.logical import LogicalGraph
 
 SHARE = 8  # attention may take 1 / SHARE of the LUTs that a design may fill
 

@@ -170,6 +170,8 @@ class _Engines:
         self._passes = self._goal.passes(graph.context, config.size("max_tokens"))
         attentions = [cached for _, cached in attentions_of(graph)]
         self._attends, self._cached = bool(attentions), any(attentions)
+        has = {"attention_lanes": self._attends, "cache_channels": self._cached}
+        self._without = [name for name, there in has.items() if not there]
         self._blueprints: dict[tuple[int, ...], Blueprint] = {}
         self._known: list[tuple[Needs, str]] = []  # needs that have no placement, and the reason
         self._spread: dict[Needs, str] = {}  # needs whose relaxed placement was found, and its shortage
@@ -199,12 +201,6 @@ class _Engines:
             config = self._configured(candidate, context)
             yield PlannedDesign(graph=graph, config=config, plan=plan, parts=parts)
 
-    @property
-    def _without(self) -> list[str]:
-        """The factors that the model does not have."""
-        has = {"attention_lanes": self._attends, "cache_channels": self._cached}
-        return [name for name, there in has.items() if not there]
-
     def _nothing(self, ranked: Sequence[Candidate]) -> str:
         """Why no candidate fits: what the smallest one needs."""
         name, board = self._config.name, self._board.name
@@ -230,9 +226,8 @@ class _Engines:
                 )
             most = min(most, multipliers // (MX_GROUP * n))
         most = max(1, most - most % 2)
-        asked = replace(self._config, channels=most)
-        if self._attends and asked.attention_lanes is None:
-            asked = replace(asked, attention_lanes=1)
+        least = self._asked.attention_lanes or (1 if self._attends else None)
+        asked = replace(self._config, channels=most, attention_lanes=least)
         # raises errors of factors that contradict one another
         hardware(self._graph, budget_of(asked, self._graph))
         rows = (self._asked.n_lanes,) if self._asked.n_lanes else ROWS
@@ -282,13 +277,11 @@ class _Engines:
         """The plans with all choices for attention, caches and prefetch."""
         asked = self._asked
         depths = (asked.prefetch_beats,) if asked.prefetch_beats else PREFETCH
-        positions = (asked.attention_lanes,) if asked.attention_lanes else ATTENTION
+        positions = (
+            (asked.attention_lanes,) if asked.attention_lanes else ATTENTION if self._attends else (1,)
+        )
         channels = (asked.cache_channels,) if asked.cache_channels else ATTENTION
-        for lanes, count, depth in product(
-            positions if self._attends else (base.attention_lanes,),
-            channels if self._cached else (None,),
-            depths,
-        ):
+        for lanes, count, depth in product(positions, channels if self._cached else (None,), depths):
             if count is None or lanes <= count <= base.kv_channels:
                 yield replace(base, attention_lanes=lanes, cache_channels=count, prefetch=depth)
 

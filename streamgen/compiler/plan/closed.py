@@ -35,7 +35,8 @@ from streamgen.compiler.schedule.extents import extents
 from streamgen.compiler.schedule.phases import Phase
 from streamgen.kernels.attention.row_codes import SCALE
 from streamgen.kernels.memory.kv_load import KvLoadParams
-from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
+from streamgen.model.graph.heads import AttentionHeads
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.platform.axi import MAX_BURST
 from streamgen.platform.boards import Channel
 

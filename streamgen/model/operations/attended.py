@@ -13,7 +13,8 @@ from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams
-from streamgen.model.graph.logical import AttentionHeads, Operator
+from streamgen.model.graph.heads import AttentionHeads
+from streamgen.model.graph.logical import Operator
 from streamgen.model.operations.cache import quantise_heads_of
 from streamgen.model.operations.site import Codes, Fixed, Site, Stream, head_lanes
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from streamgen.base.errors import GraphError
-from streamgen.kernels.attention.pass_tiles import PassTilesParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
-from streamgen.kernels.memory import KvLoadParams
+from streamgen.kernels.memory import KvLoadParams, PassTilesParams
 from streamgen.model.graph.logical import Exact, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.attended import (

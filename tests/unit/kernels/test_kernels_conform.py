@@ -14,7 +14,6 @@ from streamgen.converters import PingPongParams
 from streamgen.itensor import ITensor
 from streamgen.kernels.attention.dequantise import DequantiseParams
 from streamgen.kernels.attention.kv_cache import KvAppendParams, KvReadParams
-from streamgen.kernels.attention.pass_tiles import PassTilesParams
 from streamgen.kernels.attention.quantise_rows import QuantiseRowsParams
 from streamgen.kernels.attention.row_codes import join_scale
 from streamgen.kernels.attention.scores import AttentionScoresParams
@@ -24,6 +23,7 @@ from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.matmul.weights import UnevenWeightsParams, WeightsParams
+from streamgen.kernels.memory import PassTilesParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.kernels.moves.fork import ForkParams
