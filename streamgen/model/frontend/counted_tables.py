@@ -91,32 +91,10 @@ class CountedTables(Tables):
     def __init__(self, constants: Constants, tokens: int, long: LongProgram) -> None:
         super().__init__(constants, torch.arange(tokens))
         self.long = long
-        self._twins = self._paired(list(constants.program.graph.nodes))
+        nodes = constants.program.graph.nodes
+        self._twins = paired(list(nodes), long.nodes, f"for {long.tokens} tokens than for {tokens}")
         self._alike: set[Node] = set()
         self._shifted: dict[Node, Unsupported] = {}  # constants that may only be added to scores
-
-    def _paired(self, nodes: Sequence[Node]) -> dict[Node, Node]:
-        """For each node its own in the longer program, which lacks slices that take all rows."""
-        twins: dict[Node, Node] = {}
-
-        def is_pair(node: Node, other: Node) -> bool:
-            if node.op != other.op or (node.op == "call_function" and node.target != other.target):
-                return False
-            return [twins[n] for n in node.all_input_nodes] == [*map(_origin, other.all_input_nodes)]
-
-        others = iter(other for other in self.long.nodes if other.target not in SILENT)
-        other = next(others, None)
-        for node in nodes:
-            if other is not None and is_pair(node, other):
-                twins[node], other = other, next(others, None)
-            elif node.target in (*SILENT, aten.slice.Tensor):
-                twins[node] = twins[node.all_input_nodes[0]]
-            else:
-                raise UnsupportedOperationError(
-                    f"the module makes other calls for {self.long.tokens} tokens than for "
-                    f"{len(self.traced)}, from {where(node)} on; {NUMBER}"
-                )
-        return twins
 
     @property
     def context(self) -> int:
@@ -189,6 +167,30 @@ class CountedTables(Tables):
         if not by_key or not torch.allclose(few - few[..., :1], many - many[..., :1]):
             raise other
         self._shifted[node] = other
+
+
+def paired(nodes: Sequence[Node], others: Sequence[Node], numbers: str) -> dict[Node, Node]:
+    """For each node of a program its own in a program for another number of rows, which may lack slices that
+    take all rows. numbers: of both programs, for the UnsupportedOperationError if their calls differ."""
+    twins: dict[Node, Node] = {}
+
+    def is_pair(node: Node, other: Node) -> bool:
+        if node.op != other.op or (node.op == "call_function" and node.target != other.target):
+            return False
+        return [twins[n] for n in node.all_input_nodes] == [*map(_origin, other.all_input_nodes)]
+
+    left = iter(other for other in others if other.target not in SILENT)
+    other = next(left, None)
+    for node in nodes:
+        if other is not None and is_pair(node, other):
+            twins[node], other = other, next(left, None)
+        elif node.target in (*SILENT, aten.slice.Tensor):
+            twins[node] = twins[node.all_input_nodes[0]]
+        else:
+            raise UnsupportedOperationError(
+                f"the module makes other calls {numbers}, from {where(node)} on; {NUMBER}"
+            )
+    return twins
 
 
 def _origin(node: Node) -> Node:
