@@ -208,7 +208,10 @@ class Elements:
         tokens = self.tokens_of(rows, columns)
         if len(flat) % len(tokens):
             raise self.refusal(contents, NEEDED)
-        places = rows.argsort(stable=True).reshape(len(tokens), -1)
+        if torch.equal(rows.reshape(len(tokens), -1), tokens[:, None].expand(-1, len(flat) // len(tokens))):
+            places = torch.arange(len(flat)).reshape(len(tokens), -1)  # as most contents are
+        else:
+            places = rows.argsort(stable=True).reshape(len(tokens), -1)
         order = ElementOrder(places, tokens, self.are_single(columns))
         if not self.matches(contents, order):
             raise self.refusal(contents, NEEDED)

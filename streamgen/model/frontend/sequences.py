@@ -94,10 +94,15 @@ class Sequences:
         """Contents that hold only the first token of each sequence, or only the last one, as single values;
         other contents, and ids, as they are."""
         elements = self.draft.elements
-        rows, columns = contents % elements.stride, contents // elements.stride
-        offset = int(rows.reshape(-1)[0]) % elements.run if contents.numel() else 0
+        if not contents.numel():
+            return contents
+        ends = contents.reshape(-1)[[0, -1]] % elements.stride % elements.run
+        offset = int(ends[0])
         place = {0: "first", elements.run - 1: "last"}.get(offset, offset if elements.framed else None)
-        if place is None or not contents.numel() or (rows % elements.run != offset).any():
+        if place is None or int(ends[1]) != offset:  # which most contents show
+            return contents
+        rows, columns = contents % elements.stride, contents // elements.stride
+        if (rows % elements.run != offset).any():
             return contents
         if contents.numel() % len(elements.starts) or elements.are_single(columns):
             return contents

@@ -16,7 +16,7 @@ from streamgen.model.frontend.importer import Importer
 from streamgen.model.frontend.joined import WRAPPER, Joined
 from streamgen.model.frontend.module_kinds import changed_state
 from streamgen.model.frontend.self_check import require_equal_extents
-from streamgen.model.frontend.trace import Constants, export_program, is_ids, plain_attention
+from streamgen.model.frontend.trace import Constants, export_program, is_ids, one_thread, plain_attention
 
 
 class ChangesError(UnsupportedOperationError):
@@ -302,7 +302,8 @@ class Counts:
             draft.sequences.results = self.module.results
         importer = Importer(program, draft)
         try:
-            graph, results = importer.run()
+            with one_thread():
+                graph, results = importer.run()
         finally:
             self.torn.append(draft.torn)
         names = iter([value.name for value in importer.inputs])
