@@ -165,13 +165,13 @@ class SourcePart(torch.nn.Module):
         super().__init__()
         self._nodes, self._inputs, self._calls, self._reads = nodes, inputs, calls, reads
         self._exported = exported
-        self._programs: dict[str, _Program] = {}
+        self._programs: dict[str, _SourceProgram] = {}
 
     def add(self, shapes: Sequence[torch.Size], tensors: Callable[[Node], Any], twins: Twins) -> None:
         """Add the program for arguments of these shapes. tensors: of its constants. twins: its nodes."""
         constants = dict.fromkeys(n for call in self._calls for n in call.all_input_nodes)
         known = {*self._inputs, *self._calls}
-        self._programs[_key(shapes)] = self.program = _Program(
+        self._programs[_key(shapes)] = self.program = _SourceProgram(
             [twins[node] for node in self._inputs],
             [twins[node] for node in self._calls],
             [replace(read, call=twins[read.call]) for read in self._reads],
@@ -200,7 +200,7 @@ def _key(shapes: Sequence[torch.Size]) -> str:
     return "_".join("x".join(map(str, shape)) for shape in shapes)
 
 
-class _Program(torch.nn.Module):
+class _SourceProgram(torch.nn.Module):
     """Calls of a program on its inputs and constants."""
 
     def __init__(
