@@ -4,8 +4,12 @@ A unit describes its stages in order with one `Pipeline`: `s = pipe.stage(sign=â
 values and hands back the registers by name, so that every value used after a stage has passed it.
 Registers have no reset: what is in the pipe before the first operand is nobody's result, and chains of
 plain delays become shift-register LUTs.
+
+Every stage is short enough for the fastest clock. A pipeline whose latency counts more leaves out registers where
+the logic of several stages together stays within the limit of LUT levels.
 """
 
+from collections.abc import Set
 from types import SimpleNamespace
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
@@ -15,12 +19,14 @@ from streamgen.gateware.arith.format import Float
 
 
 class Pipeline:
-    """Stages of registers of `m` that move when `enable` is high; `depth` counts them."""
+    """Stages of registers of `m` that move when `enable` is high; `depth` counts them. merged: stages, the first
+    of which is 1, without registers."""
 
-    def __init__(self, m: Module, enable: Value) -> None:
+    def __init__(self, m: Module, enable: Value, merged: Set[int] = frozenset()) -> None:
         self._m = m
         self.enable = enable
         self._registers: set[int] = set()
+        self._merged, self._stages = merged, 0
         self.depth = 0
 
     def stage(self, **values: ValueLike) -> SimpleNamespace:
@@ -28,6 +34,9 @@ class Pipeline:
 
         Those that do nothing but delay another say that they are meant for shift-register LUTs.
         """
+        self._stages += 1
+        if self._stages in self._merged:
+            return SimpleNamespace(**{name: self.wire(value) for name, value in values.items()})
         self.depth += 1
         registers = SimpleNamespace()
         with self._m.If(self.enable):

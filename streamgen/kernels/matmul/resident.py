@@ -1,6 +1,7 @@
 """A matmul whose weights stay on the chip: read once after a reset, and used by all executions.
 
     y[t,n] = f24(f24(sum over g of term) * r[n]) * 2^(E[t] - 15) [+ b[n]]        as `matmul` computes it
+    y[t,n] = max(y[t,n], 0)                                                      with relu
 
 The first descriptor after a reset reads the weights from memory. A reset clears the mark that they are there,
 so the next descriptor reads them again. All other executions read nothing.
@@ -12,13 +13,13 @@ a row takes n / n_lanes * k / 32 cycles, and its results follow one another in t
 Memory: for each tile its row scales (and biases), then a word for each group of 32 along k; codes, then group
 scales. Each begins with a beat.
 
-    ring of rows -> word of weights beside it -> lanes (`dot`) -> a scaler and an adder for each row -> queue
+    ring of rows -> word of weights beside it -> lanes (`quick_dot`) -> `row_result` of each row -> queue
 
 Nothing behind the ring ever stalls: a step is issued when the queue will have room for its results.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -42,10 +43,14 @@ from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.dot import CHAIN, K_LANES
 from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.operands import OperandsParams
+from streamgen.kernels.matmul.quick_dot import QuickDotParams
 from streamgen.kernels.matmul.resident_image import ISSUED, times, unpack
 from streamgen.kernels.matmul.results import EXPONENT_BITS
+from streamgen.kernels.matmul.row_result import RELU, RowResultParams
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers import formats
+from streamgen.numbers.weights import FORMATS
 from streamgen.platform.axi import BEAT_SHIFT, ReadPort
 from streamgen.platform.read_client import ReadClient, ReadClientParams
 
@@ -57,6 +62,7 @@ _LEAST = 32  # places of a LUT memory
 class ResidentParams:
     """column: the arithmetic. It has one token lane and one format; max_k and max_n are k and n of all
     executions. sums: whether groups of activations come with the sums of their codes, which minimums need.
+    relu: whether negative results become 0.
 
     Bounds: t (rows), offset (of the weights, in beats). Raises ValueError for other columns, and for minimums
     without sums.
@@ -64,6 +70,7 @@ class ResidentParams:
 
     column: ColumnParams
     sums: bool
+    relu: bool = False
     memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
     is_of_column: ClassVar[bool] = True
     keeps_weights: ClassVar[bool] = True
@@ -153,15 +160,37 @@ class ResidentParams:
     def client(self) -> ReadClientParams:
         return ReadClientParams(depth=_LEAST, burst=_LEAST // 2)
 
+    def lane(self, rows: int) -> QuickDotParams:
+        """The lane of one or two rows."""
+        column = self.column
+        return QuickDotParams(
+            weight_bits=FORMATS[column.formats[0]].code_bits,
+            rows=rows,
+            scale_bits=column.scale_bits,
+            minimum=column.minimum,
+            accumulator_bits=column.accumulator_bits,
+            table=FORMATS[column.formats[0]].multiplicands,
+        )
+
+    @property
+    def operands(self) -> OperandsParams:
+        """What the lanes take from words and groups."""
+        return replace(self.column.operands, lane=self.lane(2))
+
+    @property
+    def result(self) -> RowResultParams:
+        """The unit of a row behind its sum."""
+        return RowResultParams(scaler=self.column.results.scaler, bias=self.column.bias, relu=self.relu)
+
     @property
     def ahead(self) -> int:
         """Cycles from a step to the sums of its tile."""
-        return self.column.lane(2).latency
+        return self.lane(2).latency
 
     @property
     def latency(self) -> int:
         """Cycles from the last step of a tile to its results offered."""
-        return self.ahead + self.column.results.stages + 1
+        return self.ahead + self.result.latency + 1
 
     @property
     def queue(self) -> QueueParams:
@@ -215,7 +244,8 @@ class ResidentParams:
         """`memory`: the image, uint8 [beats, 64]."""
         weights = {f"i_{name}": array for name, array in unpack(self, inputs["memory"]).items()}
         operands = {"i_x": inputs["i_x"], "i_e": inputs["i_e"], **weights}
-        return {"o": self.column.golden(self.of_column(bounds), operands)["o_y"]}
+        y = self.column.golden(self.of_column(bounds), operands)["o_y"]
+        return {"o": RELU.golden(y).astype(np.float32) if self.relu else y}
 
     def cost(self, bounds: Bounds) -> Cost:
         """Of an execution that finds the weights on the chip, like curves and clocks."""
@@ -255,14 +285,8 @@ class ResidentParams:
     def resources(self) -> Resources:
         column, lanes = self.column, self.column.n_lanes
         pairs, odd = divmod(lanes, 2)
-        dots = column.lane(2).resources * pairs + column.lane(1).resources * odd
-        bits = column.accumulator_bits
-        scaler = Resources(lut=8 * bits, ff=2 * bits, dsp=1)
-        if column.bias:
-            scaler += column.results.adder.resources
+        dots = self.lane(2).resources * pairs + self.lane(1).resources * odd
         kept = self.words.storage + self.rows.storage + self.ring.storage
-        if column.bias:  # which wait in shift registers of LUTs until the scalers are done
-            kept += Resources(lut=24 * lanes, ff=24 * lanes)
         for memory in (self.words, self.rows, self.ring):
             kept += Resources(lut=0, ff=memory.bits if memory.kind == "lutram" else 0)
         held = BEAT_BITS * (max(self.parts) - 1) + self.word_bits + self.row_bits
@@ -270,8 +294,8 @@ class ResidentParams:
         return (
             kept
             + dots
-            + column.operands.resources
-            + scaler * lanes
+            + self.operands.resources
+            + self.result.resources * lanes
             + self.queue.resources
             + self.client.resources
             + control
@@ -315,10 +339,10 @@ class Resident(wiring.Component):
 
         sums = self._lanes(m, x, Value.cast(read.data), issue, first)
         of_tile = rows.read_port()
-        ended = Signal(p.ahead + p.column.results.stages)  # tiles on their way
+        ended = Signal(p.ahead + p.result.latency)  # tiles on their way
         m.d.comb += of_tile.addr.eq(delayed(m, tile, p.ahead - 1))
         m.d.sync += ended.eq(Cat(issue & last, ended))
-        results = self._scaled(m, sums, Value.cast(of_tile.data), delayed(m, e, p.ahead))
+        results = self._results(m, sums, Value.cast(of_tile.data), delayed(m, e, p.ahead))
         m.submodules.queue = queue = p.queue.build()
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         m.d.comb += [queue.i.payload.eq(results), queue.i.valid.eq(ended[-1])]
@@ -409,38 +433,29 @@ class Resident(wiring.Component):
             with m.If(group == p.groups - 1):
                 m.d.sync += [left.eq(left - 1), running.eq(left != 1)]
 
-        there, fetch = Signal(), Signal()
-        x, e = Signal(p.group_bits, reset_less=True), Signal(EXPONENT_BITS, reset_less=True)
-        first, last = Signal(reset_less=True), Signal(reset_less=True)
-        tile = Signal(range(max(2, p.tiles)), reset_less=True)
         step, of = Signal(range(max(2, p.groups))), Signal(range(max(2, p.tiles)))
         row_end, tile_end = of == p.tiles - 1, step == p.groups - 1
         read = ring.read_port(domain="comb")
-        m.d.comb += [read.addr.eq(at[:address]), fetch.eq((written != at) & (~there | issue))]
-        with m.If(fetch):
+        m.d.comb += read.addr.eq(at[:address])
+        kept = Signal(EXPONENT_BITS, reset_less=True)
+        e = Mux(step == 0, read.data[p.group_bits :], kept)
+        with m.If(issue):
             m.d.sync += [
-                x.eq(read.data[: p.group_bits]),
-                first.eq(step == 0),
-                last.eq(tile_end),
-                tile.eq(of),
+                kept.eq(e),
                 step.eq(Mux(tile_end, 0, step + 1)),
                 at.eq(Mux(tile_end & ~row_end, freed, at + 1)),
             ]
-            with m.If(step == 0):
-                m.d.sync += e.eq(read.data[p.group_bits :])
             with m.If(tile_end):
                 m.d.sync += of.eq(Mux(row_end, 0, of + 1))
             with m.If(row_end):
                 m.d.sync += freed.eq(at + 1)
-        with m.If(fetch | issue):
-            m.d.sync += there.eq(fetch)
-        return there, x, e, first, last, tile
+        return written != at, read.data[: p.group_bits], e, step == 0, tile_end, of
 
     def _lanes(self, m: Module, x: Value, word: Value, issue: Value, first: Value) -> list[Value]:
         """The sums of the rows of a tile."""
         p, column = self.params, self.params.column
-        lane = column.lane(2)
-        m.submodules.operands = operands = Shared(column.operands)
+        lane = p.lane(2)
+        m.submodules.operands = operands = Shared(p.operands)
         m.d.comb += [operands.x.eq(x), operands.w.eq(word[: p.code_bits])]
         if column.scale_bits:
             m.d.comb += [operands.s.eq(word[p.code_bits :]), operands.grouped.eq(1)]
@@ -448,7 +463,7 @@ class Resident(wiring.Component):
         sums: list[Value] = []
         for n in range(0, column.n_lanes, 2):
             rows = min(2, column.n_lanes - n)
-            m.submodules[f"lane_{n}"] = dot = Shared(column.lane(rows))
+            m.submodules[f"lane_{n}"] = dot = Shared(p.lane(rows))
             m.d.comb += [dot.valid.eq(valid), dot.first.eq(begins)]
             taken = [("far", "far", 0), ("power", "powers", 0)] + [("sum", "sums", 0)] * column.minimum
             for k in range(CHAIN):
@@ -463,24 +478,19 @@ class Resident(wiring.Component):
             sums += [dot.accumulators.word_select(row, column.accumulator_bits) for row in range(rows)]
         return sums
 
-    def _scaled(self, m: Module, sums: list[Value], rows: Value, e: Value) -> Value:
+    def _results(self, m: Module, sums: list[Value], rows: Value, e: Value) -> Value:
         """The results of a tile."""
-        of_column = self.params.column.results
-        results = []
+        p, results = self.params, []
         for n, total in enumerate(sums):
-            row = rows.word_select(n, of_column.row_bits)
-            m.submodules[f"scaler_{n}"] = scaler = Shared(of_column.scaler)
+            row = rows.word_select(n, p.column.results.row_bits)
+            m.submodules[f"result_{n}"] = result = Shared(p.result)
             m.d.comb += [
-                scaler.enable.eq(1),
-                scaler.acc.eq(total.as_signed()),
-                scaler.scale.eq(row[: F24.bits]),
-                scaler.exponent.eq(e.as_signed()),
+                result.enable.eq(1),
+                result.acc.eq(total.as_signed()),
+                result.scale.eq(row[: F24.bits]),
+                result.exponent.eq(e.as_signed()),
             ]
-            if of_column.bias:
-                m.submodules[f"adder_{n}"] = adder = Shared(of_column.adder)
-                bias = delayed(m, row[F24.bits :], of_column.scaler.latency)
-                m.d.comb += [adder.enable.eq(1), adder.a.eq(scaler.o), adder.b.eq(bias)]
-                results.append(adder.o)
-            else:
-                results.append(scaler.o)
+            if p.column.bias:
+                m.d.comb += result.bias.eq(row[F24.bits :])
+            results.append(result.o)
         return Cat(results)

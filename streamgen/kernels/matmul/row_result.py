@@ -1,0 +1,83 @@
+"""The result of a row of a matmul from its sum, in about half of the cycles of `results`.
+
+    y = f24(f24(sum) * r) * 2^(e - 15) [+ b]     [y = max(y, 0)]
+
+It computes what the scaler, the adder and ReLU compute one after another, bit for bit. Most registers are
+behind every second of their stages, so paths are longer, but none is longer than the limit of the house. The
+product of two significands has a register behind it, and only the increment of a rounded one in front of it.
+"""
+
+from dataclasses import dataclass
+
+from amaranth import Module, Value
+from amaranth.hdl import ShapeLike
+from numpy import ndarray
+
+from streamgen.contract.cost import Resources
+from streamgen.gateware.arith import F24, AddParams, ScaleAccumulatorParams
+from streamgen.gateware.arith.pipeline import Pipeline
+from streamgen.gateware.arith.unit import UnitParams
+from streamgen.gateware.functions.relu import ReluParams
+
+ADDER, RELU = AddParams(form=F24), ReluParams(form=F24)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowResultParams(UnitParams):
+    """scaler: of sums. bias: whether one is added. relu: whether negative results become 0."""
+
+    scaler: ScaleAccumulatorParams
+    bias: bool
+    relu: bool
+    form = F24
+
+    @property
+    def operands(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*self.scaler.operands, "bias") if self.bias else self.scaler.operands
+
+    @property
+    def _all(self) -> int:
+        """Stages of the units."""
+        return self.scaler.latency + self.bias * ADDER.latency + self.relu * RELU.latency
+
+    @property
+    def _registers(self) -> frozenset[int]:
+        """Stages with registers. Rounding takes a path of its own where ReLU is in the same stage, and so does
+        the comparison in front of a sum."""
+        if self.bias:
+            return frozenset((2, 4, 6, 8, 9, 11, 13, self._all))
+        return frozenset((2, 4, 6, 7, self._all)) if self.relu else frozenset((2, 4, 6, self._all))
+
+    @property
+    def latency(self) -> int:
+        return len(self._registers)
+
+    @property
+    def resources(self) -> Resources:
+        """Fitted to synthesis."""
+        width = self.scaler.width
+        total = Resources(lut=8 * width, ff=2 * width, dsp=1)
+        if self.bias:
+            total += ADDER.resources
+        return total
+
+    def golden(self, acc: ndarray, scale: ndarray, exponent: ndarray, *bias: ndarray) -> ndarray:
+        """float64 array of results, of the operands of the scaler and, for a bias, values of f24."""
+        y = self.scaler.golden(acc, scale, exponent)
+        if self.bias:
+            y = ADDER.golden(y, *bias)
+        return RELU.golden(y) if self.relu else y
+
+    def shapes(self) -> dict[str, ShapeLike]:
+        return {**super().shapes(), **self.scaler.shapes()}
+
+    def stages(self, m: Module, pipe: Pipeline, *operands: Value) -> Value:
+        merged = frozenset(range(1, self._all + 1)) - self._registers
+        own, beside = (Pipeline(m, pipe.enable, merged) for _ in range(2))
+        result = self.scaler.stages(m, own, *operands[:3])
+        if self.bias:
+            bias = operands[3]
+            for _ in range(self.scaler.latency):
+                bias = beside.stage(bias=bias).bias
+            result = ADDER.stages(m, own, result, bias)
+        return RELU.stages(m, own, result) if self.relu else result
