@@ -5,8 +5,8 @@ values and hands back the registers by name, so that every value used after a st
 Registers have no reset: what is in the pipe before the first operand is nobody's result, and chains of
 plain delays become shift-register LUTs.
 
-Every stage is short enough for the fastest clock. A pipeline whose latency counts more leaves out registers where
-the logic of several stages together stays within the limit of LUT levels.
+The stages of a unit suit any place. A kernel whose latency counts leaves out some registers (`kept`): those between
+stages whose paths together stay within the limit of LUT levels, to which a test holds the kernel.
 """
 
 from collections.abc import Set
@@ -19,14 +19,14 @@ from streamgen.gateware.arith.format import Float
 
 
 class Pipeline:
-    """Stages of registers of `m` that move when `enable` is high; `depth` counts them. merged: stages, the first
-    of which is 1, without registers."""
+    """Stages of registers of `m` that move when `enable` is high; `depth` counts them. kept: the stages that have
+    registers, of which the first is 1; None for all."""
 
-    def __init__(self, m: Module, enable: Value, merged: Set[int] = frozenset()) -> None:
+    def __init__(self, m: Module, enable: Value, kept: Set[int] | None = None) -> None:
         self._m = m
         self.enable = enable
         self._registers: set[int] = set()
-        self._merged, self._stages = merged, 0
+        self._kept, self._stages = kept, 0
         self.depth = 0
 
     def stage(self, **values: ValueLike) -> SimpleNamespace:
@@ -35,7 +35,7 @@ class Pipeline:
         Those that do nothing but delay another say that they are meant for shift-register LUTs.
         """
         self._stages += 1
-        if self._stages in self._merged:
+        if self._kept is not None and self._stages not in self._kept:
             return SimpleNamespace(**{name: self.wire(value) for name, value in values.items()})
         self.depth += 1
         registers = SimpleNamespace()
