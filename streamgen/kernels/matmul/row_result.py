@@ -20,6 +20,7 @@ from streamgen.gateware.arith.unit import UnitParams
 from streamgen.gateware.functions.relu import ReluParams
 
 ADDER, RELU = AddParams(form=F24), ReluParams(form=F24)
+_NARROW = 40  # bits of a sum that is normalised and rounded in one cycle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +45,10 @@ class RowResultParams(UnitParams):
     def _registers(self) -> frozenset[int]:
         """The stages that have registers. Those of the adder keep theirs where a carry, a long shift or a search for
         the leading one would follow another."""
+        rounded = (2, 3, 5, 6) if self.scaler.width > _NARROW else (2, 4, 6)
         if self.bias:
-            return frozenset((2, 4, 6, 7, 8, 9, 11, 12, 13, 14, self._all))
-        return frozenset((2, 4, 6, 7, self._all)) if self.relu else frozenset((2, 4, 6, self._all))
+            return frozenset((*rounded, 7, 8, 9, 11, 12, 13, 14, self._all))
+        return frozenset((*rounded, 7, self._all)) if self.relu else frozenset((*rounded, self._all))
 
     @property
     def latency(self) -> int:
@@ -56,7 +58,7 @@ class RowResultParams(UnitParams):
     def resources(self) -> Resources:
         """Fitted to synthesis."""
         width = self.scaler.width
-        total = Resources(lut=8 * width, ff=2 * width, dsp=1)
+        total = Resources(lut=8 * width, ff=width, dsp=1)
         if self.bias:
             total += Resources(lut=ADDER.resources.lut, ff=150)
         return total
