@@ -110,7 +110,7 @@ def _rectified(schedule: Schedule, plan: HardwarePlan) -> dict[Step, Step]:
     found = {}
     for step in steps:
         readers = [other for other in steps if not set(step.outputs).isdisjoint(other.inputs)]
-        if step.path in plan.alone and len(readers) == 1 and kept.isdisjoint(step.outputs):
-            if readers[0].op.elementwise == "relu":
-                found[step] = readers[0]
+        alone = step.path in plan.alone and len(readers) == 1 and kept.isdisjoint(step.outputs)
+        if alone and readers[0].op.elementwise == "relu":
+            found[step] = readers[0]
     return found

@@ -5,8 +5,8 @@ values and hands back the registers by name, so that every value used after a st
 Registers have no reset: what is in the pipe before the first operand is nobody's result, and chains of
 plain delays become shift-register LUTs.
 
-The stages of a unit suit any place. A kernel whose latency counts leaves out some registers (`kept`): those between
-stages whose paths together stay within the limit of LUT levels, to which a test holds the kernel.
+The stages of a unit suit any place. A kernel whose latency counts leaves out some registers (`kept`): those
+between stages whose paths together stay within the limit of LUT levels, to which a test holds the kernel.
 """
 
 from collections.abc import Set
@@ -19,8 +19,8 @@ from streamgen.gateware.arith.format import Float
 
 
 class Pipeline:
-    """Stages of registers of `m` that move when `enable` is high; `depth` counts them. kept: the stages that have
-    registers, of which the first is 1; None for all."""
+    """Stages of registers of `m` that move when `enable` is high; `depth` counts them. kept: the stages that
+    have registers, of which the first is 1; None for all."""
 
     def __init__(self, m: Module, enable: Value, kept: Set[int] | None = None) -> None:
         self._m = m

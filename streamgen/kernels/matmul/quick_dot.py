@@ -4,8 +4,8 @@ It computes the same accumulators from the same operands, and differs in where r
 
 * Chains have two DSPs, not four, so all operands come in one cycle. The tree adds 16 sums, two levels in a
   stage. An adder is one LUT level and a chain of carries.
-* A dot product without a group scale goes to the DSP that accumulates, shifted when the power is not. It passes
-  no DSP that would multiply it by 1.
+* A dot product without a group scale goes to the DSP that accumulates, shifted when the power is not. It
+  passes no DSP that would multiply it by 1.
 
     product, product + cascade   3 cycles     tree   2 cycles, the second one into the next DSP
     scale                        2 cycles, with group scales only             accumulator   1 cycle more
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from amaranth import Cat, Module, Mux, Value
-from amaranth.lib import wiring
 
 from streamgen.contract.cost import Resources
 from streamgen.gateware.arith.dsp import DspParams
@@ -154,9 +153,9 @@ class QuickDot(Dot):
             lows = [term[: p.field_bits].as_signed() for term in terms]
             highs = [term[p.field_bits :].as_signed() for term in terms]
             signs = [low[-1] for low in lows]
-            pairs = [plus(highs[k], highs[k + 1], signs[k]) for k in (0, 2)]
+            left, right = (plus(highs[k], highs[k + 1], signs[k]) for k in (0, 2))
             low = (lows[0] + lows[1]) + (lows[2] + lows[3])
-            return [(low, None), (plus(*pairs, signs[1]), signs[3])]
+            return [(low, None), (plus(left, right, signs[1]), signs[3])]
         a, b, c, d = terms
         total = ((a + b) + (c + d))[: p._sum_bits(K_LANES)].as_signed()
         if p.rows == 1:

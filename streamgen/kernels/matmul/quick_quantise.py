@@ -2,10 +2,10 @@
 
 Tiles in: `i` (1, lanes) f24, row-major. Out: `o_x` (1, 32) mxi8s, row-major; `o_e` i16, one a row.
 
-A group is gathered as it comes, and all its elements are quantised side by side: two levels of the tree of maxima,
-two more, the last one with distances, products, shifts with codes, a stage each, and the sum of the codes in two
-stages. Groups and the exponents of rows wait in queues; a group leaves when the exponent of its row is there. Nothing in between
-ever stalls: a token is taken when the queue has room for its group.
+A group is gathered as it comes, and all its elements are quantised side by side. Each of these is a stage:
+two levels of the tree of maxima, two more, the last one with distances, products, shifts with codes. The sum
+of the codes takes two stages. Groups and the exponents of rows wait in queues; a group leaves when the exponent
+of its row is there. Nothing in between ever stalls: a token is taken when the queue has room for its group.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from streamgen.numbers.formats import MX_GROUP
 
 _MAXIMA, _ADDERS = (2, 2, 1), (3, 2)  # levels of the trees over 32 elements, by stage
 _KEPT = frozenset((1, 2, 4, 5, 7, 8, 9))  # registers: none before distances, none between shifts and codes
-_GATHERED = 2  # cycles from the last token of a group to its greatest element, which follows in the same cycle
+_GATHERED = 2  # cycles from the last token of a group to its greatest element, which is not registered
 _CODES = _GATHERED + 3  # to its codes
 _SUMS = len(_ADDERS)  # stages of the tree of sums
 _UNKNOWN = 3  # cycles in which a queue's room is not known yet

@@ -283,7 +283,7 @@ class ResidentParams:
 
     @property
     def resources(self) -> Resources:
-        column, lanes = self.column, self.column.n_lanes
+        lanes = self.column.n_lanes
         pairs, odd = divmod(lanes, 2)
         dots = self.lane(2).resources * pairs + self.lane(1).resources * odd
         kept = self.words.storage + self.rows.storage + self.ring.storage

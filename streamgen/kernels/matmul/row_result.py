@@ -2,9 +2,9 @@
 
     y = f24(f24(sum) * r) * 2^(e - 15) [+ b]     [y = max(y, 0)]
 
-It computes what the scaler, the adder and ReLU compute one after another, bit for bit. Some of their stages share a
-cycle, so paths are longer, but none has more LUT levels than others of the house. The product of two significands
-has a register behind it, and only the increment of a rounded one in front of it.
+It computes what the scaler, the adder and ReLU compute one after another, bit for bit. Some of their stages
+share a cycle, so paths are longer, but none has more LUT levels than others of the house. The product of two
+significands has a register behind it, and only the increment of a rounded one in front of it.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,8 @@ from amaranth.hdl import ShapeLike
 from numpy import ndarray
 
 from streamgen.contract.cost import Resources
-from streamgen.gateware.arith import F24, AddParams, ScaleAccumulatorParams
+from streamgen.gateware.arith import F24, AddParams, MergedUnitParams, ScaleAccumulatorParams
 from streamgen.gateware.arith.pipeline import Pipeline
-from streamgen.gateware.arith.unit import UnitParams
 from streamgen.gateware.functions.relu import ReluParams
 
 ADDER, RELU = AddParams(form=F24), ReluParams(form=F24)
@@ -24,7 +23,7 @@ _NARROW = 40  # bits of a sum that is normalised and rounded in one cycle
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowResultParams(UnitParams):
+class RowResultParams(MergedUnitParams):
     """scaler: of sums. bias: whether one is added. relu: whether negative results become 0."""
 
     scaler: ScaleAccumulatorParams
@@ -42,17 +41,13 @@ class RowResultParams(UnitParams):
         return self.scaler.latency + self.bias * ADDER.latency + self.relu * RELU.latency
 
     @property
-    def _registers(self) -> frozenset[int]:
-        """The stages that have registers. Those of the adder keep theirs where a carry, a long shift or a search for
-        the leading one would follow another."""
+    def kept(self) -> frozenset[int]:  # type: ignore[override]
+        """Stages of the adder keep their registers where a carry, a long shift or a search for the leading
+        one would follow another."""
         rounded = (2, 3, 5, 6) if self.scaler.width > _NARROW else (2, 4, 6)
         if self.bias:
             return frozenset((*rounded, 7, 8, 9, 11, 12, 13, 14, self._all))
         return frozenset((*rounded, 7, self._all)) if self.relu else frozenset((*rounded, self._all))
-
-    @property
-    def latency(self) -> int:
-        return len(self._registers)
 
     @property
     def resources(self) -> Resources:
@@ -74,7 +69,7 @@ class RowResultParams(UnitParams):
         return {**super().shapes(), **self.scaler.shapes()}
 
     def stages(self, m: Module, pipe: Pipeline, *operands: Value) -> Value:
-        own, beside = (Pipeline(m, pipe.enable, self._registers) for _ in range(2))
+        own, beside = (self.merged(m, pipe) for _ in range(2))
         result = self.scaler.stages(m, own, *operands[:3])
         if self.bias:
             bias = operands[3]

@@ -2,18 +2,18 @@
 
     o = exp(i - max) / sum(exp(i - max))
 
-Tiles in: `i` (1, lanes) f24, one a row. Out: `o` (1, lanes) f24. A row has `length` elements, and what is behind
-them is ignored; they go out as zeros, in a row of NaN as NaN.
+Tiles in: `i` (1, lanes) f24, one a row. Out: `o` (1, lanes) f24. A row has `length` elements. Those behind
+them are ignored; they go out as zeros, in a row of NaN as NaN.
 
     greatest element -> difference, exponential and term of each element -> sum, its float, its reciprocal
     exponentials wait in shift registers ----------------------------------------------------------> products
 
-A row knows its length, so nothing is masked, and neither rows nor exponentials wait in memories. Stages of units
-share cycles where their paths together stay within the limit of LUT levels (`gateware.arith.pipeline`). Nothing in
-between ever stalls: a row is taken when the queue has room for its results.
+All rows have one length, so nothing is masked, and neither rows nor exponentials wait in memories. Stages of
+units share cycles where their paths together stay within the limit of LUT levels (`gateware.arith.pipeline`).
+Nothing in between ever stalls: a row is taken when the queue has room for its results.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import add
 from typing import Any
@@ -30,7 +30,7 @@ from streamgen.contract import Bounds, Field
 from streamgen.contract.cost import Cost, Curve, Resources
 from streamgen.fifo.clocks import Clocks, pipe
 from streamgen.fifo.queue import QueueParams
-from streamgen.gateware.arith import F24, IntToFloatParams, MultiplyParams, ReciprocalParams
+from streamgen.gateware.arith import F24, IntToFloatParams, MergedUnitParams, MultiplyParams, ReciprocalParams
 from streamgen.gateware.arith.pipeline import Pipeline, delayed, operand
 from streamgen.gateware.arith.unit import UnitParams
 from streamgen.gateware.rtl import Shared
@@ -67,21 +67,11 @@ def _levels(values: int, first: int) -> tuple[int, ...]:
     return (first,) if left <= 0 else (first, *[2] * (left // 2), *[1] * (left % 2))
 
 
-class _Merged(UnitParams):
-    """A unit in which stages of other units share cycles. kept: those that have registers."""
-
-    form = F24
-    kept: Set[int]
-
-    @property
-    def latency(self) -> int:
-        return len(self.kept)
-
-
 @dataclass(frozen=True, kw_only=True)
-class QuickTermParams(_Merged):
+class QuickTermParams(MergedUnitParams):
     """Operands x and the negated maximum of its row; the exponential, then its term (`terms`)."""
 
+    form = F24
     operands = ("x", "negated")
     kept = frozenset((1, 3, 4, 5, 6, 7, 9, 11, 12, 13, 15, 16))
 
@@ -100,17 +90,18 @@ class QuickTermParams(_Merged):
         return {**super().shapes(), "o": E_BITS + _TERM_BITS}
 
     def stages(self, m: Module, pipe: Pipeline, x: Value, negated: Value) -> Value:
-        own = Pipeline(m, pipe.enable, self.kept)
+        own = self.merged(m, pipe)
         bits = EXPONENTIAL.stages(m, own, DIFFERENCE.stages(m, own, x, negated))
         s = term_stage(own, bits)
         return Cat(s.e, s.term)
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuickFactorParams(_Merged):
+class QuickFactorParams(MergedUnitParams):
     """The factor of a row from the sum of its terms. width: of the sum, which is not negative."""
 
     width: int
+    form = F24
     operands = ("total",)
     kept = frozenset((2, 3, 5, 7, 8, 10, 11, 12))
 
@@ -134,7 +125,7 @@ class QuickFactorParams(_Merged):
         return {**super().shapes(), "total": self.width}
 
     def stages(self, m: Module, pipe: Pipeline, total: Value) -> Value:
-        own = Pipeline(m, pipe.enable, self.kept)
+        own = self.merged(m, pipe)
         value = self.convert.stages(m, own, Cat(total, Const(0, 1)).as_signed())
         parts = operand(F24, _RECIPROCAL.stages(m, own, value))
         raised = Cat(parts.fraction, (parts.exponent + TERM_FRACTION)[:8])
@@ -142,9 +133,10 @@ class QuickFactorParams(_Merged):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuickProductParams(_Merged):
+class QuickProductParams(MergedUnitParams):
     """An exponential times the factor of its row."""
 
+    form = F24
     operands = _MULTIPLY.operands
     kept = frozenset((2, 3, 4))
 
@@ -157,7 +149,7 @@ class QuickProductParams(_Merged):
         return _MULTIPLY.golden(a, b)
 
     def stages(self, m: Module, pipe: Pipeline, a: Value, b: Value) -> Value:
-        return _MULTIPLY.stages(m, Pipeline(m, pipe.enable, self.kept), a, b)
+        return _MULTIPLY.stages(m, self.merged(m, pipe), a, b)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +251,9 @@ class QuickSoftmaxParams:
     def resources(self) -> Resources:
         """Fitted to synthesis."""
         of_element = self.term.resources + self.product.resources + Resources(lut=120, ff=70)
-        return self.length * of_element + self.factor.resources + self.queue.resources + Resources(lut=60, ff=60)
+        return (
+            self.length * of_element + self.factor.resources + self.queue.resources + Resources(lut=60, ff=60)
+        )
 
     def build(self) -> "QuickSoftmax":
         return QuickSoftmax(self)

@@ -41,8 +41,8 @@ class Softmax(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        """Rows padded to whole tokens, and no further. Where the cycles of a row count, a row of one token has a
-        kernel of its own."""
+        """Rows padded to whole tokens, and no further. Where the cycles of a row count, a row of one token
+        has a kernel of its own."""
         (x,) = inputs
         lanes, length = of_stream(x)["lanes"], x.shape.features
         params: SoftmaxParams | QuickSoftmaxParams = SoftmaxParams(lanes=lanes, max_length=length)

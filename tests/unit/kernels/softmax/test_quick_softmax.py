@@ -53,7 +53,9 @@ def test_values_are_those_of_softmax() -> None:
     params, slow = SIZES["the row of a jet"], SoftmaxParams(lanes=8, max_length=5)
     for bounds, inputs in _cases(params):
         other = {**bounds, "length": 5}
-        assert np.array_equal(params.golden(bounds, inputs)["o"], slow.golden(other, inputs)["o"], equal_nan=True)
+        assert np.array_equal(
+            params.golden(bounds, inputs)["o"], slow.golden(other, inputs)["o"], equal_nan=True
+        )
         check_golden(params, [(bounds, inputs)])
     assert params.cost({"rows": 1}).latency < slow.cost({"rows": 1, "length": 5}).latency - 12
     assert params.resources.lut < slow.resources().lut and params.resources.ff < slow.resources().ff
