@@ -314,9 +314,13 @@ class Dot(wiring.Component):
                 totals.append(total.p)
             total_sum: Value = totals[0]
             if p.in_two:
-                total_sum = totals[0].as_unsigned() + totals[1].shift_left(LOW_BITS)
+                total_sum = self._joined(m, totals[0].as_unsigned() + totals[1].shift_left(LOW_BITS))
             m.d.comb += self.accumulators.word_select(row, p.accumulator_bits).eq(total_sum)
         return m
+
+    def _joined(self, m: Module, total: Value) -> Value:
+        """The sum of two parts."""
+        return total
 
     def _factor(self, m: Module, row: int) -> Value:
         """The scale of a row, or 1, shifted when the power is not."""

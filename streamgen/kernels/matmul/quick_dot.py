@@ -9,6 +9,7 @@ It computes the same accumulators from the same operands, and differs in where r
 
     product, product + cascade   3 cycles     tree   2 cycles, the second one into the next DSP
     scale                        2 cycles, with group scales only             accumulator   1 cycle more
+    the parts of a sum in two    1 cycle, behind which the units of results search for its leading one
 """
 
 from dataclasses import dataclass
@@ -60,6 +61,10 @@ class QuickDotParams(DotParams):
         return self.scale_delay + 2 * self.scales
 
     @property
+    def latency(self) -> int:
+        return super().latency + self.in_two
+
+    @property
     def scales(self) -> bool:
         """Whether a DSP multiplies dot products before another one accumulates them."""
         return self.scale_bits > 0 or self.in_two
@@ -90,9 +95,12 @@ class QuickDotParams(DotParams):
         if not self.scales:
             factors = self.rows * (self.dot_bits + FAR)
         joined = self.rows * (self.accumulator_bits - LOW_BITS) if self.in_two else 0
+        kept = self.rows * self.accumulator_bits if self.in_two else 0
         decoded = K_LANES * self.rows * -(-self.multiplicand_bits // 2) if self.multiplicands else 0
         return Resources(
-            lut=tree + factors + joined + decoded, ff=few * second + 1 + self.minimum, dsp=self.multipliers
+            lut=tree + factors + joined + decoded,
+            ff=few * second + 1 + self.minimum + kept,
+            dsp=self.multipliers,
         )
 
     def build(self) -> "QuickDot":
@@ -122,6 +130,9 @@ class QuickDot(Dot):
             if row:
                 m.d.comb += total.d.eq(Mux(self.far, Cat(sign, 0).shift_left(FAR), Cat(sign, 0)))
         return m
+
+    def _joined(self, m: Module, total: Value) -> Value:
+        return registered(m, total, self.params.accumulator_bits)
 
     def _chains(self, m: Module) -> list[Value]:
         """The sums of 16 chains."""

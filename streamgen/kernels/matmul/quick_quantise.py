@@ -4,8 +4,8 @@ Tiles in: `i` (1, lanes) f24, row-major. Out: `o_x` (1, 32) mxi8s, row-major; `o
 
 A group is gathered as it comes, and all its elements are quantised side by side. Each of these is a stage:
 two levels of the tree of maxima, two more, the last one with distances, products, shifts with codes. The sum
-of the codes takes two stages. Groups and the exponents of rows wait in queues; a group leaves when the exponent
-of its row is there. Nothing in between ever stalls: a token is taken when the queue has room for its group.
+of the codes takes two stages. Groups and the exponents of rows wait in queues; a group leaves when that of
+its row is there. Nothing in between ever stalls: a token is taken when the queue has room for its group.
 """
 
 from collections.abc import Mapping

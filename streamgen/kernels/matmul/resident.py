@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -45,14 +45,15 @@ from streamgen.kernels.matmul.dot import CHAIN, K_LANES
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.operands import OperandsParams
 from streamgen.kernels.matmul.quick_dot import QuickDotParams
+from streamgen.kernels.matmul.resident_fill import fill
 from streamgen.kernels.matmul.resident_image import ISSUED, times, unpack
 from streamgen.kernels.matmul.results import EXPONENT_BITS
 from streamgen.kernels.matmul.row_result import RELU, RowResultParams
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers import formats
 from streamgen.numbers.weights import FORMATS
-from streamgen.platform.axi import BEAT_SHIFT, ReadPort
-from streamgen.platform.read_client import ReadClient, ReadClientParams
+from streamgen.platform.axi import ReadPort
+from streamgen.platform.read_client import ReadClientParams
 
 _OFFSET_BITS = 32
 _LEAST = 32  # places of a LUT memory
@@ -324,7 +325,7 @@ class Resident(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self.params
-        asked, loaded, words, rows = self._fill(m)
+        asked, loaded, words, rows = fill(m, self)
         room, issue = Signal(), Signal()
         there, x, e, first, last, tile = self._rows(m, asked, issue)
         m.d.comb += issue.eq(there & loaded & room)
@@ -348,59 +349,6 @@ class Resident(wiring.Component):
         m.d.comb += [queue.i.payload.eq(results), queue.i.valid.eq(ended[-1])]
         m.d.comb += room.eq(has_room(m, issue & last, self.o.valid & self.o.ready, p.queue.depth))
         return m
-
-    def _fill(self, m: Module) -> tuple[Signal, Signal, Any, Any]:
-        """Read the weights once. Returns whether memory has been asked for them, whether they are there, and
-        the memories of words and of row scales."""
-        p = self.params
-        m.submodules.client = client = ReadClient(p.client)
-        wiring.connect(m, wiring.flipped(self.memory), client.memory)
-        asked, loaded, wanted = Signal(), Signal(), Signal()
-        address = Signal(64 - BEAT_SHIFT, reset_less=True)
-        command = client.i_command
-        m.d.comb += [
-            command.valid.eq(wanted),
-            command.payload.address.eq(Cat(Const(0, BEAT_SHIFT), address)),
-            command.payload.beats.eq(p.beats),
-            client.o.ready.eq(1),
-        ]
-        m.d.sync += address.eq(self.base[BEAT_SHIFT:] + self.i_descriptor.payload.offset)
-        m.d.sync += wanted.eq((wanted | (self.i_descriptor.valid & ~asked)) & ~(wanted & command.ready))
-        with m.If(wanted & command.ready):
-            m.d.sync += asked.eq(1)
-
-        memories = []
-        for name, queue, depth in (
-            ("words", p.words, p.tiles * p.groups),
-            ("row_scales", p.rows, p.tiles),
-        ):
-            attributes = {"ram_style": RAM_STYLE[queue.kind]}
-            memory = Memory(shape=queue.bits, depth=max(2, depth), init=[], attrs=attributes)
-            m.submodules[name] = memory
-            memories.append(memory)
-        few, many = min(p.parts), max(p.parts)
-        held = Signal(BEAT_BITS * (many - 1), reset_less=True)
-        part, unit = Signal(range(max(2, many))), Signal(range(1 + p.groups))  # unit 0: row scales
-        is_rows = unit == 0
-        final = part == Mux(is_rows, p.parts[0] - 1, p.parts[1] - 1)
-        came = Cat(held, client.o.payload)
-        with m.If(client.o.valid):
-            m.d.sync += [held.eq(came[BEAT_BITS:]), part.eq(Mux(final, 0, part + 1))]
-            with m.If(final):
-                m.d.sync += unit.eq(Mux(unit == p.groups, 0, unit + 1))
-        assert few >= 1
-        for memory, beats, mine in zip(memories, reversed(p.parts), (~is_rows, is_rows), strict=True):
-            port = memory.write_port()
-            data = came[BEAT_BITS * (many - beats) :][: len(port.data)]
-            written = Signal(range(memory.depth + 1))
-            write = Signal()
-            m.d.sync += [write.eq(client.o.valid & final & mine), port.data.eq(data)]
-            m.d.comb += [port.en.eq(write), port.addr.eq(written[: len(port.addr)])]
-            with m.If(write):
-                m.d.sync += written.eq(written + 1)
-            if memory is memories[0]:
-                m.d.sync += loaded.eq(written == p.tiles * p.groups)
-        return asked, loaded, memories[0], memories[1]
 
     def _rows(self, m: Module, asked: Signal, issue: Signal) -> tuple[Any, Any, Any, Any, Any, Any]:
         """Take rows into a ring and send each once for every tile. Returns whether a step is there, its
@@ -433,23 +381,33 @@ class Resident(wiring.Component):
             with m.If(group == p.groups - 1):
                 m.d.sync += [left.eq(left - 1), running.eq(left != 1)]
 
+        there, fetch = Signal(), Signal()
+        x, e = Signal(p.group_bits, reset_less=True), Signal(EXPONENT_BITS, reset_less=True)
+        first, last = Signal(reset_less=True), Signal(reset_less=True)
+        tile = Signal(range(max(2, p.tiles)), reset_less=True)
         step, of = Signal(range(max(2, p.groups))), Signal(range(max(2, p.tiles)))
         row_end, tile_end = of == p.tiles - 1, step == p.groups - 1
-        read = ring.read_port(domain="comb")
-        m.d.comb += read.addr.eq(at[:address])
-        kept = Signal(EXPONENT_BITS, reset_less=True)
-        e = Mux(step == 0, read.data[p.group_bits :], kept)
-        with m.If(issue):
+        read, empty = ring.read_port(domain="comb"), written == at
+        data = Mux(empty, write.data, read.data)  # a group that no other one waits for passes the ring
+        m.d.comb += [read.addr.eq(at[:address]), fetch.eq((~empty | take) & (~there | issue))]
+        with m.If(fetch):
             m.d.sync += [
-                kept.eq(e),
+                x.eq(data[: p.group_bits]),
+                first.eq(step == 0),
+                last.eq(tile_end),
+                tile.eq(of),
                 step.eq(Mux(tile_end, 0, step + 1)),
                 at.eq(Mux(tile_end & ~row_end, freed, at + 1)),
             ]
+            with m.If(step == 0):
+                m.d.sync += e.eq(data[p.group_bits :])
             with m.If(tile_end):
                 m.d.sync += of.eq(Mux(row_end, 0, of + 1))
             with m.If(row_end):
                 m.d.sync += freed.eq(at + 1)
-        return written != at, read.data[: p.group_bits], e, step == 0, tile_end, of
+        with m.If(fetch | issue):
+            m.d.sync += there.eq(fetch)
+        return there, x, e, first, last, tile
 
     def _lanes(self, m: Module, x: Value, word: Value, issue: Value, first: Value) -> list[Value]:
         """The sums of the rows of a tile."""

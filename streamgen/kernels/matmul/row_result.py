@@ -4,7 +4,7 @@
 
 It computes what the scaler, the adder and ReLU compute one after another, bit for bit. Some of their stages
 share a cycle, so paths are longer, but none has more LUT levels than others of the house. The product of two
-significands has a register behind it, and only the increment of a rounded one in front of it.
+significands has registers in front of it and behind it.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from streamgen.gateware.arith.pipeline import Pipeline
 from streamgen.gateware.functions.relu import ReluParams
 
 ADDER, RELU = AddParams(form=F24), ReluParams(form=F24)
-_NARROW = 40  # bits of a sum that is normalised and rounded in one cycle
+_NARROW = 40  # bits of a sum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,18 +42,17 @@ class RowResultParams(MergedUnitParams):
 
     @property
     def kept(self) -> frozenset[int]:  # type: ignore[override]
-        """Stages of the adder keep their registers where a carry, a long shift or a search for the leading
-        one would follow another."""
-        rounded = (2, 3, 5, 6) if self.scaler.width > _NARROW else (2, 4, 6)
-        if self.bias:
-            return frozenset((*rounded, 7, 8, 9, 11, 12, 13, 14, self._all))
-        return frozenset((*rounded, 7, self._all)) if self.relu else frozenset((*rounded, self._all))
+        """Stages keep their registers where a carry, a long shift or a search for the leading one would
+        follow another. In narrow sums that search shares a cycle with the absolute value."""
+        scaled = (2, 3, 5, 6, 7) if self.scaler.width <= _NARROW else (1, 2, 3, 5, 6, 7)
+        added = (8, 9, 11, 12, 13, 14) if self.bias else ()
+        return frozenset((*scaled, *added, self._all))
 
     @property
     def resources(self) -> Resources:
         """Fitted to synthesis."""
         width = self.scaler.width
-        total = Resources(lut=8 * width, ff=width, dsp=1)
+        total = Resources(lut=8 * width, ff=width + 40, dsp=1)
         if self.bias:
             total += Resources(lut=ADDER.resources.lut, ff=150)
         return total

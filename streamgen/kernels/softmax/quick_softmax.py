@@ -98,11 +98,12 @@ class QuickTermParams(MergedUnitParams):
 
 @dataclass(frozen=True, kw_only=True)
 class QuickFactorParams(MergedUnitParams):
-    """The factor of a row from the sum of its terms. width: of the sum, which is not negative."""
+    """The factor of a row from the sum of its terms, and whether it is NaN. width: of the sum, which is not
+    negative."""
 
     width: int
     form = F24
-    operands = ("total",)
+    operands = ("total", "nan")
     kept = frozenset((2, 3, 5, 7, 8, 10, 11, 12))
 
     @property
@@ -115,21 +116,25 @@ class QuickFactorParams(MergedUnitParams):
         units = self.convert.resources + _RECIPROCAL.resources
         return Resources(lut=units.lut, ff=4 * units.ff // 5, dsp=units.dsp)
 
-    def golden(self, total: ndarray) -> ndarray:
+    def golden(self, total: ndarray, nan: ndarray) -> ndarray:
         """float64 array of factors for int64 sums; 0 for 0."""
         value = self.convert.golden(total)
         with np.errstate(invalid="ignore"):
-            return np.where(value == 0, 0.0, _RECIPROCAL.golden(value) * 2.0**TERM_FRACTION)
+            factor = np.where(value == 0, 0.0, _RECIPROCAL.golden(value) * 2.0**TERM_FRACTION)
+        return np.where(nan, np.nan, factor)
 
     def shapes(self) -> dict[str, ShapeLike]:
-        return {**super().shapes(), "total": self.width}
+        return {**super().shapes(), "total": self.width, "nan": 1}
 
-    def stages(self, m: Module, pipe: Pipeline, total: Value) -> Value:
-        own = self.merged(m, pipe)
+    def stages(self, m: Module, pipe: Pipeline, total: Value, nan: Value) -> Value:
+        own, beside = self.merged(m, pipe), self.merged(m, pipe)
+        for _ in range(self.convert.latency + _RECIPROCAL.latency):
+            nan = beside.stage(nan=nan).nan
         value = self.convert.stages(m, own, Cat(total, Const(0, 1)).as_signed())
         parts = operand(F24, _RECIPROCAL.stages(m, own, value))
         raised = Cat(parts.fraction, (parts.exponent + TERM_FRACTION)[:8])
-        return own.stage(bits=Mux(parts.exponent.all(), 0, raised)).bits
+        factor = Mux(parts.exponent.all(), 0, raised)
+        return own.stage(bits=Mux(nan, F24.nan, factor)).bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,10 +296,9 @@ class QuickSoftmax(wiring.Component):
             s = tree.stage(**{f"sum{k}": value for k, value in enumerate(partial)})
             partial = [getattr(s, f"sum{k}") for k in range(len(partial))]
         total = partial[0][: p.factor.width]
-        factor = self._unit(m, "factor", p.factor, total=total)
+        nan = delayed(m, is_nan, p.term.latency + len(p.adders))
+        factor = self._unit(m, "factor", p.factor, total=total, nan=nan)
         waits = len(p.adders) + p.factor.latency
-        nan = delayed(m, is_nan, p.term.latency + waits)
-        factor = Mux(nan, F24.nan, factor)
         products = []
         for k, result in enumerate(results):
             e = delayed(m, result[:E_BITS], waits)
@@ -303,7 +307,7 @@ class QuickSoftmax(wiring.Component):
         m.submodules.queue = queue = p.queue.build()
         m.d.comb += [
             queue.i.valid.eq(moving[-1]),
-            queue.i.payload.eq(Cat(products, delayed(m, nan, p.product.latency))),
+            queue.i.payload.eq(Cat(products, delayed(m, nan, p.factor.latency + p.product.latency))),
             self.o.valid.eq(queue.o.valid),
             queue.o.ready.eq(self.o.ready),
         ]

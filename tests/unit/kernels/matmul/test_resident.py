@@ -31,6 +31,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "one row": {"n_lanes": 1, "max_k": 32, "max_n": 3},
     "one tile": {"n_lanes": 5, "max_k": 32, "max_n": 5, "bias": True},
     "bytes": {"n_lanes": 8, "max_k": 96, "max_n": 16, "formats": ("w8",), "scale_bits": 0, "bias": True},
+    "decoded": {"n_lanes": 3, "max_k": 64, "max_n": 6, "formats": ("mxfp4",), "bias": True},
+    "no scales": {"n_lanes": 2, "max_k": 64, "max_n": 4, "scale_bits": 0},
     "long rows": {"n_lanes": 2, "max_k": 1056, "max_n": 4, "formats": ("w8",), "scale_bits": 0},
     "groups of 64": {"n_lanes": 2, "max_k": 128, "max_n": 6, "group": 64, "minimum": True},
 }
