@@ -11,8 +11,6 @@ from streamgen.fifo.queue import RAM_STYLE
 from streamgen.platform.axi import BEAT_SHIFT
 from streamgen.platform.read_client import ReadClient
 
-__all__ = ["fill"]
-
 
 def fill(m: Module, component: Any) -> tuple[Signal, Signal, Any, Any]:
     """Add the hardware to the module of `resident.Resident`. Returns whether memory has been asked for the
