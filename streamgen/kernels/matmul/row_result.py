@@ -52,9 +52,9 @@ class RowResultParams(MergedUnitParams):
     def resources(self) -> Resources:
         """Fitted to synthesis."""
         width = self.scaler.width
-        total = Resources(lut=8 * width, ff=width + 40, dsp=1)
+        total = Resources(lut=8 * width, ff=2 * width + 190, dsp=1)
         if self.bias:
-            total += Resources(lut=ADDER.resources.lut, ff=150)
+            total += Resources(lut=ADDER.resources.lut, ff=178)
         return total
 
     def golden(self, acc: ndarray, scale: ndarray, exponent: ndarray, *bias: ndarray) -> ndarray:

@@ -147,7 +147,9 @@ class QuickProductParams(MergedUnitParams):
 
     @property
     def resources(self) -> Resources:
-        return _MULTIPLY.resources
+        """Fitted to synthesis."""
+        unit = _MULTIPLY.resources
+        return Resources(lut=unit.lut, ff=unit.ff - 2 * F24.precision, dsp=unit.dsp)
 
     def golden(self, a: ndarray, b: ndarray) -> ndarray:
         """float64 array of products of values of the format."""

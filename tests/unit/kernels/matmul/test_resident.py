@@ -12,8 +12,10 @@ from amaranth.lib.wiring import Out
 
 from sim.axi import AxiBench
 from streamgen.contract import Bounds
+from streamgen.kernels.matmul.quick_dot import QuickDotParams
 from streamgen.kernels.matmul.resident import ResidentParams
 from streamgen.kernels.matmul.resident_image import pack, unpack
+from streamgen.numbers.weights import FORMATS
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.testing.bench import Simulated
@@ -122,6 +124,30 @@ def test_results_are_those_of_golden(name: str) -> None:
 def test_clocks(name: str) -> None:
     for t in (1, 7, 20):
         check_clocks(params_of(name), {"t": t, "offset": 0})
+
+
+@pytest.mark.slow
+def test_resources_of_lanes() -> None:
+    table = FORMATS["mxfp4"].multiplicands
+    lanes = [
+        QuickDotParams(
+            weight_bits=bits,
+            rows=rows,
+            scale_bits=scale,
+            minimum=minimum,
+            accumulator_bits=wide,
+            table=decoded,
+        )
+        for bits, rows, scale, minimum, wide, decoded in (
+            (8, 2, 0, False, 39, ()),
+            (8, 1, 0, False, 39, ()),
+            (4, 2, 8, True, 46, ()),
+            (4, 2, 16, True, 56, ()),
+            (4, 2, 0, False, 38, ()),
+            (4, 2, 8, False, 46, table),
+        )
+    ]
+    check_all([(lane, None) for lane in lanes])
 
 
 @pytest.mark.slow

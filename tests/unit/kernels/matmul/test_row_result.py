@@ -1,4 +1,4 @@
-"""kernels.matmul.row_result: rtl == golden, which is that of its units, with pauses."""
+"""kernels.matmul.row_result: rtl == golden, which is that of its units, with pauses; resources."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from streamgen.gateware.arith import F24, AddParams, ScaleAccumulatorParams
 from streamgen.kernels.matmul.row_result import RowResultParams
 from streamgen.numbers.formats import E_NOT_FINITE, round_f24
+from streamgen.testing.synthesis import check_all
 from tests.unit.gateware.arith.arith_unit import run_unit
 
 
@@ -36,3 +37,15 @@ def test_results_are_those_of_the_units(width: int, bias: bool, relu: bool, seed
     bits = {"acc": acc, "scale": F24.encode(scale), "exponent": exponent, "bias": F24.encode(b)}
     found = run_unit(params, {name: bits[name] for name in params.operands}, stalls=0.2, seed=seed)
     assert np.array_equal(found, F24.encode(expected))
+
+
+@pytest.mark.slow
+def test_resources() -> None:
+    check_all(
+        [
+            (_params(width, bias, relu), None)
+            for width in (39, 48)
+            for bias in (False, True)
+            for relu in (False, True)
+        ]
+    )
