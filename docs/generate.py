@@ -45,7 +45,7 @@ from streamgen.model.frontend.plain_config import _KINDS as READ_WITHOUT_TORCH
 from streamgen.model.frontend.safetensors_decoder import MODEL_TYPES as LIKE_LLAMA
 from streamgen.model.operations.scalar import SCALARS
 from tests.shared.transformers_encoders import SMALL
-from tests.unit.model.frontend.families import FAMILIES, PARTS
+from tests.unit.model.frontend.families import BY_DISTANCE, FAMILIES, PARTS
 from tests.unit.model.frontend.torch_nn import EXAMPLES, places
 
 __all__ = ["WIDTH", "pages"]
@@ -124,6 +124,8 @@ with random weights: {families}.
 In these families, tests also rotate a part of each head only:
 
 {rotating}
+Attention scores of these families have a bias by distance (ALiBi): {by_distance}.
+
 SmolLM2-135M and Gemma 3 270M run with their own weights. Another test tries
 every causal class of transformers. Each class is either right or refused, and
 the refusal names the missing part.
@@ -134,9 +136,9 @@ Models of transformers that generate no text compile like modules of your own, a
 objects and as folders. Tests compare these classes with eager torch:
 {encoders}.
 
-Biases of attention scores are refused, and so are models that use them: MPNet, T5,
-and DeBERTa with relative positions. See
-[encoders and classifiers](../howto/encoders.md).
+Models whose attention scores have a bias by position hold for the number of tokens of
+their example alone, as MPNet and T5's encoder do. DeBERTa with relative positions is
+refused. See [encoders and classifiers](../howto/encoders.md).
 
 ## GGUF files
 
@@ -308,6 +310,7 @@ def _models() -> str:
     }
     return MODELS.format(
         families=", ".join(sorted(FAMILIES)),
+        by_distance=", ".join(sorted(BY_DISTANCE)),
         encoders=_listed(sorted(kind for kind, _, _ in SMALL.values())),
         rotating=_table(("family", "rotates"), rotating),
         architectures=_table(("architecture", "read by"), sorted(read.items())),

@@ -23,6 +23,7 @@ from streamgen.base.extras import needed
 from streamgen.base.files import read_file
 from streamgen.base.progress import After, Progress, step, told
 from streamgen.base.turns import one_at_a_time
+from streamgen.base.warn import warn
 from streamgen.compiler.budget import budget_of, is_small
 from streamgen.compiler.config import CompileConfig, checked_config
 from streamgen.compiler.emit import Design, emit, place_program
@@ -185,10 +186,12 @@ def _of_source(
         max_tokens=whole,
         goal="small" if asked.goal == "small" else None,
         context=None,
-        attention_lanes=None,  # of caches, which it has not, as the next one
+        attention_lanes=None,  # of the text, as the next one
         cache_channels=None,
     )
-    encoder = _quantised(parts.source.graph, None, own, None, tell, show)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AccuracyWarning)  # the text has said it, with the same weights
+        encoder = _quantised(parts.source.graph, None, own, None, tell, show)
     writer.encoder = _compiled(
         encoder._replace(interface=frontend.interface_of(parts.source)), own, tell, show
     )
@@ -281,7 +284,7 @@ def load(folder: str | Path, trust: Collection[str] = (), *, changed_files: bool
         accelerator.encoder = load(place / ENCODER, trust, changed_files=changed_files)
     _ = accelerator.inputs  # reads the manifests
     accelerator.require_whole()
-    _warn_of_settings(getattr(accelerator, "text", None), caller=3)
+    _warn_of_settings(getattr(accelerator, "text", None))
     return accelerator
 
 
@@ -371,21 +374,19 @@ def _warn_of_rounding(graph: LogicalGraph, config: CompileConfig, language: bool
         count += 1
         rounded += matmul.is_fitted(numbers, path)
     if rounded:
-        warnings.warn(
+        warn(
             f"{rounded} of {count} matmuls have float weights, which are rounded to 4 bits. This raised the "
             "perplexity of two small language models by 50 % (SmolLM2-135M) and 90 % (Gemma 3 270M). "
             "CompileConfig.weights='w8' costs almost nothing. streamgen.model.calibration rounds to 4 bits "
             "with less loss (6 % and 10 %), or to a mix of 4 and 8 bits",
             AccuracyWarning,
-            stacklevel=5,
         )
 
 
-def _warn_of_settings(text: Text | None, caller: int = 4) -> None:
-    """Issue a GenerationWarning if a checkpoint has settings of generation that are not applied. caller:
-    stack level that the warning names."""
+def _warn_of_settings(text: Text | None) -> None:
+    """Issue a GenerationWarning if a checkpoint has settings of generation that are not applied."""
     if text is not None and text.notice is not None:
-        warnings.warn(text.notice, GenerationWarning, stacklevel=caller)
+        warn(text.notice, GenerationWarning)
 
 
 _STEPS = 8  # steps of a compilation in progress messages

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamgen.compiler.config import MULTIPLIERS, CompileConfig
-from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
+from streamgen.model.graph.heads import AttentionHeads
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.numbers.formats import MX_GROUP
 from streamgen.platform.boards import Board, Channel
 
@@ -58,7 +59,7 @@ def budget_of(config: CompileConfig, model: LogicalGraph | None = None) -> Budge
     policy = "spatial" if model is None else policy_of(model, config)
     _require_taken(policy, config)
     if model is not None:
-        require_cache(model, config)
+        require_attention(model, config)
     return Budget(
         name=config.name,
         board=board,
@@ -96,27 +97,34 @@ def policy_of(model: LogicalGraph, config: CompileConfig) -> str:
     return config.policy or ("spatial" if is_network(model) else "shared")
 
 
-def require_cache(model: LogicalGraph, config: CompileConfig) -> None:
-    """Raise ValueError for cache options of a model without a cache."""
-    if any(True for _ in cached_attentions(model)):
-        return
-    for name in ("attention_lanes", "cache_channels"):
-        if (asked := getattr(config, name)) is not None:
+def require_attention(model: LogicalGraph, config: CompileConfig) -> None:
+    """Raise ValueError for options of attention, or of its cache, of a model that has none."""
+    for name, attentions, missing in (
+        ("attention_lanes", attentions_of(model), "attention that takes several positions per cycle"),
+        ("cache_channels", cached_attentions(model), "cache of keys and values"),
+    ):
+        asked = getattr(config, name)
+        if asked is not None and not any(True for _ in attentions):
             raise ValueError(
-                f"CompileConfig.{name} is {asked}, but {model.name!r} has no cache of keys and values, so "
-                "the option has no effect. Leave it out"
+                f"CompileConfig.{name} is {asked}, but {model.name!r} has no {missing}, so the option has no "
+                "effect. Leave it out"
             )
 
 
 def cached_attentions(model: LogicalGraph) -> Iterator[AttentionHeads]:
     """The attentions of a model that read a cache, of the text or of its source."""
+    return (attention for attention, cached in attentions_of(model) if cached)
+
+
+def attentions_of(model: LogicalGraph) -> Iterator[tuple[AttentionHeads, bool]]:
+    """The attentions of a model that may take several positions per cycle, and whether they read a cache."""
     kept = {value for operation in model.operations if operation.op.keeps_state for value in operation.values}
     for operation in model.operations:
         for layer in operation.op.layers:
-            yield from cached_attentions(layer)
+            yield from attentions_of(layer)
         op = operation.op
-        if op.attention is not None and (op.reads_source or operation.inputs[1] in kept):
-            yield op.attention
+        if op.attention is not None and not op.attention.takes_one_position:
+            yield op.attention, op.reads_source or operation.inputs[1] in kept
 
 
 def _require_taken(policy: str, config: CompileConfig) -> None:

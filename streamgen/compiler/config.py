@@ -94,9 +94,10 @@ class CompileConfig:
         keep up with the slowest matmul; either way at most 16. Rotations, caches and attention process at
         most 16 elements of a head. The quantiser before an engine processes up to 32, if the columns send as
         many.
-    attention_lanes: Number of positions that attention over a KV cache reads in a cycle. It is a power of two
-        and at most the number of channels of the cache. The default is as many as these channels deliver,
-        within `multipliers` and the share of the card that attention may fill.
+    attention_lanes: Number of positions that attention reads in a cycle. It is a power of two and, over a KV
+        cache, at most the number of channels of the cache. The default over a cache is as many as these
+        channels deliver, within `multipliers` and the share of the card that attention may fill. The default
+        without a cache is 1, unless a plan for a card chooses.
     cache_channels: Number of memory channels that hold the keys of a KV cache. It is a power of two and at
         least `attention_lanes`. The values lie on other channels if there are as many more. By default, the
         cache uses the largest power of two of the channels.

@@ -15,7 +15,8 @@ from streamgen.base.errors import GraphError
 from streamgen.kernels.attention.row_codes import join_scale
 from streamgen.kernels.memory import KvLoadParams
 from streamgen.model.graph import Graph
-from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
+from streamgen.model.graph.heads import AttentionHeads
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.run import State
 from streamgen.model.operations.exact_attention import HeadCodes, quantise_heads
 from streamgen.model.operations.source_attention import KINDS, PARTS, source_name

@@ -9,12 +9,12 @@ import os
 import signal
 import subprocess
 import sys
-import warnings
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from streamgen.base.warn import warn
 from streamgen.runtime.verilator import build, is_built
 
 NICE = 5  # runs have a higher priority
@@ -65,10 +65,9 @@ class BackgroundBuild:
 
     def _give_up(self, why: str) -> None:
         self._over = True
-        warnings.warn(
+        warn(
             f"the optimised simulator of {self._arguments[1]!r} could not be built, so runs go on with the "
-            f"slower one: {why}",
-            stacklevel=3,
+            f"slower one: {why}"
         )
 
 

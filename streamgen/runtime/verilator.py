@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -28,6 +27,7 @@ from platformdirs import user_cache_path
 from streamgen.base.errors import MissingToolError, StreamgenError
 from streamgen.base.folders import folder_of
 from streamgen.base.progress import Progress, told
+from streamgen.base.warn import warn
 from streamgen.runtime.instruments import Instruments
 from streamgen.runtime.pins import registered
 from streamgen.runtime.sharing import sharing
@@ -391,7 +391,7 @@ def _usable(folder: Path) -> Path:
 @lru_cache(maxsize=1)
 def _say_not_kept(why: str) -> None:
     """Warn once, not at each access to the cache."""
-    warnings.warn(f"built simulators are not kept for later processes: {why}", stacklevel=4)
+    warn(f"built simulators are not kept for later processes: {why}")
 
 
 @lru_cache(maxsize=1)

@@ -93,13 +93,18 @@ def test_factors_that_the_policy_does_not_take(policy: str, factor: str, said: s
 
 
 @pytest.mark.parametrize("policy", ["spatial", "shared", "mixed"])
-@pytest.mark.parametrize(("factor", "value"), [("attention_lanes", 1), ("cache_channels", 2)])
-def test_factors_of_a_cache_where_there_is_none(policy: str, factor: str, value: int) -> None:
-    """Of an encoder with attention, and of a network."""
+@pytest.mark.parametrize(("factor", "value"), [("attention_lanes", 2), ("cache_channels", 2)])
+def test_factors_of_attention_where_there_is_none(policy: str, factor: str, value: int) -> None:
+    """Of an encoder, whose attention has no cache, and of a network without attention."""
     config = replace(CONFIG, policy=policy, **{factor: value})
-    said = "has no cache of keys and values, so the option has no effect. Leave it out"
+    missing = {"attention_lanes": "attention that takes several positions per cycle"}
+    said = (
+        f"has no {missing.get(factor, 'cache of keys and values')}, so the option has no effect. Leave it out"
+    )
     network = import_module(torch.nn.Linear(40, 8).eval(), torch.zeros(1, 40))
-    for model in (encoder(1), network):
+    if factor in missing:
+        parts_of(encoder(1).quantised(config.numbers(False)), config)
+    for model in (network,) if factor in missing else (encoder(1), network):
         quantised = model.quantised(config.numbers(False))
         for call in (parts_of, factors_of):
             with pytest.raises(ValueError) as caught:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamgen.compiler.budget import is_network, multipliers_of, policy_of, require_cache
+from streamgen.compiler.budget import attentions_of, is_network, multipliers_of, policy_of, require_attention
 from streamgen.compiler.config import VECTOR_LANES, CompileConfig
 from streamgen.compiler.explore.fixed import MAX_COLUMNS, MAX_ROWS, Fixed, fixed_factors
 from streamgen.compiler.schedule import layer_shapes, schedule
@@ -37,7 +37,7 @@ class Factor:
 def factors_of(model: LogicalGraph, config: CompileConfig) -> tuple[Factor, ...]:
     """All factors of a quantised model. A factor that `config` fixes has one value. Raises ValueError if
     `config` fixes factors of a cache and the model has no cache."""
-    require_cache(model, config)
+    require_attention(model, config)
     policies: tuple[str, ...] = (policy_of(model, config),)
     if not config.policy and not config.fixed:
         policies = ("spatial", "shared", "mixed") if is_network(model) else ("shared", "mixed", "spatial")
@@ -88,9 +88,10 @@ def _plain(model: LogicalGraph, config: CompileConfig, policies: tuple[str, ...]
     yield from factor("n_lanes", rows, engine, law)
     law = f"a power of two up to a group of {MX_GROUP}"
     yield from factor("lanes", (None, *VECTOR_LANES), policies, law)
-    if model.context:
-        law = "a power of two, at most the context and the values that the channels of the cache hold"
+    if any(True for _ in attentions_of(model)):
+        law = "a power of two, at most the context and the values that the channels of a cache hold"
         yield from factor("attention_lanes", (None, 1, 2, 4, 8, 16, 32), policies, law)
+    if model.context:
         law = "a power of two, from the positions that attention takes to the channels of all caches"
         yield from factor("cache_channels", (None, 1, 2, 4, 8, 16), policies, law)
     yield from factor("prefetch_beats", (None, *PREFETCH), columns, "whole bursts of 64 beats")

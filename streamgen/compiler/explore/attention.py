@@ -1,4 +1,4 @@
-"""Choose how many positions of a cache attention reads per cycle (lanes).
+"""Choose how many positions attention reads per cycle (lanes): of a cache, unless the user or a plan chooses.
 
 The lanes match the rate of the channels, so that reads do not wait for products. All query heads of a group
 share the positions that are read:
@@ -18,18 +18,19 @@ from streamgen.kernels.attention.row_codes import SCALE
 from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
-from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
+from streamgen.model.graph.heads import AttentionHeads
+from streamgen.model.graph.logical import LogicalGraph
 
 SHARE = 8  # attention may take 1 / SHARE of the LUTs that a design may fill
 
 
 def attention_width(model: LogicalGraph, budget: Budget, channels: int) -> int:
-    """Positions per cycle; 1 if the model has no cache. channels: number of channels of a cache.
+    """Positions per cycle; 1 by default if the model has no cache. channels: number of channels of a cache.
 
     Raises ValueError if `CompileConfig.attention_lanes` is more than the channels can deliver.
     """
     if budget.attention_lanes is not None:
-        if budget.attention_lanes > channels:
+        if budget.attention_lanes > channels and any(True for _ in cached_attentions(model)):
             raise ValueError(
                 f"CompileConfig.attention_lanes is {budget.attention_lanes}; it must be at most {channels}, "
                 "because the positions of a cache lie on that many channels, and each channel delivers one "

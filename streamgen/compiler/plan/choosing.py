@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from streamgen.base.errors import BudgetError
 from streamgen.base.wording import counted
-from streamgen.compiler.budget import budget_of, cached_attentions, is_small, multipliers_on, policy_of
+from streamgen.compiler.budget import attentions_of, budget_of, is_small, multipliers_on, policy_of
 from streamgen.compiler.config import CompileConfig
 from streamgen.compiler.plan.advising import advised
 from streamgen.compiler.plan.candidate import THRIFT, Candidate, differs, why_not
@@ -168,7 +168,10 @@ class _Engines:
         self._board = config.card
         self._goal = _goal(graph, asked)
         self._passes = self._goal.passes(graph.context, config.size("max_tokens"))
-        self._cached = any(True for _ in cached_attentions(graph))
+        attentions = [cached for _, cached in attentions_of(graph)]
+        self._attends, self._cached = bool(attentions), any(attentions)
+        has = {"attention_lanes": self._attends, "cache_channels": self._cached}
+        self._without = [name for name, there in has.items() if not there]
         self._blueprints: dict[tuple[int, ...], Blueprint] = {}
         self._known: list[tuple[Needs, str]] = []  # needs that have no placement, and the reason
         self._spread: dict[Needs, str] = {}  # needs whose relaxed placement was found, and its shortage
@@ -223,9 +226,8 @@ class _Engines:
                 )
             most = min(most, multipliers // (MX_GROUP * n))
         most = max(1, most - most % 2)
-        asked = replace(self._config, channels=most)
-        if self._cached and asked.attention_lanes is None:
-            asked = replace(asked, attention_lanes=1)
+        least = self._asked.attention_lanes or (1 if self._attends else None)
+        asked = replace(self._config, channels=most, attention_lanes=least)
         # raises errors of factors that contradict one another
         hardware(self._graph, budget_of(asked, self._graph))
         rows = (self._asked.n_lanes,) if self._asked.n_lanes else ROWS
@@ -254,7 +256,7 @@ class _Engines:
                 n_lanes=n,
                 lanes=lanes,
                 multipliers=channels * n * MX_GROUP,
-                attention_lanes=1 if self._cached else None,
+                attention_lanes=1 if self._attends else None,
                 cache_channels=None,
             )
             base = hardware(self._graph, budget_of(config, self._graph))
@@ -275,21 +277,18 @@ class _Engines:
         """The plans with all choices for attention, caches and prefetch."""
         asked = self._asked
         depths = (asked.prefetch_beats,) if asked.prefetch_beats else PREFETCH
-        if not self._cached:
-            yield from (replace(base, prefetch=depth) for depth in depths)
-            return
-        positions = (asked.attention_lanes,) if asked.attention_lanes else ATTENTION
+        positions = (
+            (asked.attention_lanes,) if asked.attention_lanes else ATTENTION if self._attends else (1,)
+        )
         channels = (asked.cache_channels,) if asked.cache_channels else ATTENTION
-        for lanes, count, depth in product(positions, channels, depths):
-            if lanes <= count <= base.kv_channels:
+        for lanes, count, depth in product(positions, channels if self._cached else (None,), depths):
+            if count is None or lanes <= count <= base.kv_channels:
                 yield replace(base, attention_lanes=lanes, cache_channels=count, prefetch=depth)
 
     def _configured(self, candidate: Candidate, context: int) -> CompileConfig:
         """The configuration of a candidate."""
         plan = candidate.plan
-        factors: dict[str, Any] = candidate.factors
-        if not self._cached:
-            factors |= {"attention_lanes": None, "cache_channels": None}
+        factors: dict[str, Any] = candidate.factors | dict.fromkeys(self._without)
         multipliers = self._asked.multipliers or plan.unit * MX_GROUP
         return replace(self._config, **factors, multipliers=multipliers, context=context or None)
 
@@ -402,7 +401,7 @@ class _Engines:
         for name, value in chosen.items():
             if getattr(asked, name) is not None:
                 factors.append(PlannedFactor(name, value, "user"))
-            elif self._cached or name not in ("attention_lanes", "cache_channels"):
+            elif name not in self._without:
                 factors.append(
                     PlannedFactor(name, value, "search", self._next(candidate, name, context, by_factors))
                 )

@@ -35,7 +35,8 @@ from streamgen.compiler.schedule.extents import extents
 from streamgen.compiler.schedule.phases import Phase
 from streamgen.kernels.attention.row_codes import SCALE
 from streamgen.kernels.memory.kv_load import KvLoadParams
-from streamgen.model.graph.logical import AttentionHeads, LogicalGraph
+from streamgen.model.graph.heads import AttentionHeads
+from streamgen.model.graph.logical import LogicalGraph
 from streamgen.platform.axi import MAX_BURST
 from streamgen.platform.boards import Channel
 
@@ -66,6 +67,11 @@ class _Phase:
     source: int = 0
     held: int
     widest: int
+
+
+def _lanes(op: AttentionHeads, plan: HardwarePlan) -> int:
+    """Positions of an attention per cycle."""
+    return 1 if op.takes_one_position else plan.attention_lanes
 
 
 class ClosedForm:
@@ -131,7 +137,7 @@ class ClosedForm:
         for phase in (phase for phases in self._sections for phase in phases):
             engine += phase.walks * (1 if phase.one_row else tokens) * phase.engine
             if (heads := phase.attention) is not None:
-                tiles = -(-(phase.source or position + tokens) // plan.attention_lanes)
+                tiles = -(-(phase.source or position + tokens) // _lanes(heads, plan))
                 attention += phase.walks * tokens * heads.heads * tiles
         return max(self.beats() / self._memory.rate, engine, attention)
 
@@ -148,7 +154,7 @@ class ClosedForm:
         if op is None:
             return 0.0, 0.0
         length, held = (phase.source, phase.source) if phase.source else (position + tokens, position)
-        tiles = -(-length // plan.attention_lanes)
+        tiles = -(-length // _lanes(op, plan))
         period = max(tiles, op.head_dim // min(plan.lanes, op.head_dim))
         codes = op.kv_heads * -(-op.head_dim * 8 // BEAT_BITS) + -(-op.kv_heads * SCALE.size // BEAT_BITS)
         channels = plan.cache_channels or plan.kv_channels

@@ -382,5 +382,7 @@ def choices(binding: Derivation, model: LogicalGraph) -> tuple[str, ...]:
         if plan.cache_channels not in (None, plan.kv_channels):
             where = f"{plan.cache_channels} channels each"
         lines.append(f"keys and values lie on {where}; attention reads {lanes} per cycle")
+    elif plan.attention_lanes > 1:
+        lines.append(f"attention reads {plan.attention_lanes} positions per cycle")
     lines += [f"{name} waits in memory on channel {channel}" for name, channel in binding.spilled.items()]
     return (*lines, *(plan.own.reasons if plan.own else ()))

@@ -2,6 +2,7 @@
 
 from streamgen.kernels.memory.kv_load import KvLoad, KvLoadParams
 from streamgen.kernels.memory.kv_store import KvStore, KvStoreParams
+from streamgen.kernels.memory.pass_tiles import PassTilesParams
 from streamgen.kernels.memory.rows_load import RowsLoad, RowsLoadParams, WaitingRowsLoadParams
 from streamgen.kernels.memory.spill import (
     STORED,
@@ -18,6 +19,7 @@ __all__ = [
     "KvLoadParams",
     "KvStore",
     "KvStoreParams",
+    "PassTilesParams",
     "RowsLoad",
     "RowsLoadParams",
     "SpillLayout",

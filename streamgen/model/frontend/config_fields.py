@@ -72,6 +72,7 @@ _FORMER = {"position_embedding_type": "absolute"}
 """Fields that all classes once read, with the value for which they compute what they compute today."""
 
 _OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "bloom": ("offset_alibi",),
     "clip_text_model": ("tie_word_embeddings",),
     "clip_vision_model": ("tie_word_embeddings",),
     "gptj": ("rotary", "scale_attn_weights"),

@@ -91,31 +91,10 @@ class CountedTables(Tables):
     def __init__(self, constants: Constants, tokens: int, long: LongProgram) -> None:
         super().__init__(constants, torch.arange(tokens))
         self.long = long
-        self._twins = self._paired(list(constants.program.graph.nodes))
+        nodes = constants.program.graph.nodes
+        self._twins = paired(list(nodes), long.nodes, f"for {long.tokens} tokens than for {tokens}")
         self._alike: set[Node] = set()
-
-    def _paired(self, nodes: Sequence[Node]) -> dict[Node, Node]:
-        """For each node its own in the longer program, which lacks slices that take all rows."""
-        twins: dict[Node, Node] = {}
-
-        def is_pair(node: Node, other: Node) -> bool:
-            if node.op != other.op or (node.op == "call_function" and node.target != other.target):
-                return False
-            return [twins[n] for n in node.all_input_nodes] == [*map(_origin, other.all_input_nodes)]
-
-        others = iter(other for other in self.long.nodes if other.target not in SILENT)
-        other = next(others, None)
-        for node in nodes:
-            if other is not None and is_pair(node, other):
-                twins[node], other = other, next(others, None)
-            elif node.target in (*SILENT, aten.slice.Tensor):
-                twins[node] = twins[node.all_input_nodes[0]]
-            else:
-                raise UnsupportedOperationError(
-                    f"the module makes other calls for {self.long.tokens} tokens than for "
-                    f"{len(self.traced)}, from {where(node)} on; {NUMBER}"
-                )
-        return twins
+        self._shifted: dict[Node, Unsupported] = {}  # constants that may only be added to scores
 
     @property
     def context(self) -> int:
@@ -135,6 +114,8 @@ class CountedTables(Tables):
         ]
         if len(rows) != 1:
             raise Unsupported("a table with rows and columns for tokens can only be a mask of an attention")
+        if node in self._shifted:
+            raise self._shifted[node]
         table: torch.Tensor = self.long.value(self._twins[node])
         return table.index_select(rows[0], positions)
 
@@ -160,13 +141,15 @@ class CountedTables(Tables):
             raise Unsupported(f"it depends on the number of tokens; {NUMBER}")
 
     def _require_first_rows(self, node: Node) -> None:
-        """Unsupported unless a constant is what the longer program has of these positions."""
+        """Unsupported unless a constant is what the longer program has of these positions. A number that is
+        added to a whole row may differ: no share of a softmax changes with it."""
         few, many = self.constants.tensors[node], self.long.value(self._twins[node])
         if not isinstance(few, torch.Tensor):
             return  # several of a call, each of which is compared
         if few.data_ptr() == many.data_ptr() and few.shape == many.shape:
             return  # a parameter
         tokens, context = len(self.traced), self.context
+        by_key = few.is_floating_point() and few.ndim > 0 and few.shape[-1] != many.shape[-1]
         for d, (n, m) in enumerate(zip(few.shape, many.shape, strict=True)):
             if n != m:
                 if (n, m) != (tokens, context):
@@ -175,11 +158,39 @@ class CountedTables(Tables):
                         "token is needed"
                     )
                 many = many.narrow(d, 0, n)
-        if not torch.equal(few.nan_to_num(), many.nan_to_num()):
-            raise Unsupported(
-                f"a constant is another for {tokens} tokens than for {context}: its rows must be those of "
-                f"positions 0, 1, 2 ...; {NUMBER}"
+        if torch.equal(few.nan_to_num(), many.nan_to_num()):
+            return
+        other = Unsupported(
+            f"a constant is another for {tokens} tokens than for {context}: its rows must be those of "
+            f"positions 0, 1, 2 ...; {NUMBER}"
+        )
+        if not by_key or not torch.allclose(few - few[..., :1], many - many[..., :1]):
+            raise other
+        self._shifted[node] = other
+
+
+def paired(nodes: Sequence[Node], others: Sequence[Node], numbers: str) -> dict[Node, Node]:
+    """For each node of a program its own in a program for another number of rows, which may lack slices that
+    take all rows. numbers: of both programs, for the UnsupportedOperationError if their calls differ."""
+    twins: dict[Node, Node] = {}
+
+    def is_pair(node: Node, other: Node) -> bool:
+        if node.op != other.op or (node.op == "call_function" and node.target != other.target):
+            return False
+        return [twins[n] for n in node.all_input_nodes] == [*map(_origin, other.all_input_nodes)]
+
+    left = iter(other for other in others if other.target not in SILENT)
+    other = next(left, None)
+    for node in nodes:
+        if other is not None and is_pair(node, other):
+            twins[node], other = other, next(left, None)
+        elif node.target in (*SILENT, aten.slice.Tensor):
+            twins[node] = twins[node.all_input_nodes[0]]
+        else:
+            raise UnsupportedOperationError(
+                f"the module makes other calls {numbers}, from {where(node)} on; {NUMBER}"
             )
+    return twins
 
 
 def _origin(node: Node) -> Node:

@@ -29,9 +29,16 @@ from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.eager import EagerText, has_values
 from streamgen.model.frontend.importer import Importer
 from streamgen.model.frontend.layers import folded
-from streamgen.model.frontend.missing_parts import DECISIONS, NO_CACHE, missing_parts, subject_of
+from streamgen.model.frontend.missing_parts import (
+    DECISIONS,
+    NO_CACHE,
+    adds_by_distance,
+    missing_parts,
+    subject_of,
+)
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.frontend.moves import renamed
+from streamgen.model.frontend.own_decoder import import_own
 from streamgen.model.frontend.refusals import MissingPart, Problem, refusal
 from streamgen.model.frontend.rotary import rotated
 from streamgen.model.frontend.self_check import require_equal_text
@@ -120,6 +127,8 @@ def import_decoder(
     transformers = sys.modules.get("transformers")
     with one_thread():
         if transformers is not None and isinstance(module, transformers.PreTrainedModel):
+            if adds_by_distance(module) and (graph := _without_cache(module, context, name)) is not None:
+                return graph
             traced = _of_transformers(module, layers, kv_heads, head_dim, context)
         else:
             given = dict(zip(SIZES, (layers, kv_heads, head_dim, context), strict=True))
@@ -132,6 +141,16 @@ def import_decoder(
 
     require_equal_text(graph, module, eager, layers=len(traced.sizes))
     return graph
+
+
+def _without_cache(model: Any, context: int | None, name: str) -> LogicalGraph | None:
+    """The graph of a model of transformers, read from a trace without a cache: its scores have a bias by
+    distance, which a trace with a cache does not show for all distances. None if it cannot be read."""
+    ids = torch.zeros(1, TRACED, dtype=torch.int64)
+    try:
+        return import_own(model, ids, (), UNASKED if context is None else context, name)
+    except UnsupportedOperationError:
+        return None
 
 
 def traced_context(model: Any, wanted: int | None) -> int:

@@ -95,8 +95,15 @@ def _of_modules(model: Any) -> Iterator[MissingPart]:
     ]
     if convolutions and not _recurrent(model):  # those of a recurrent model belong to its state
         yield MissingPart(name="convolution", modules=tuple(convolutions))
-    if said.get("alibi", any("alibi" in name for m in modules.values() for name in dir(type(m)))):
+    if adds_by_distance(model):
         yield MissingPart(name="ALiBi", detail="attention scores get a bias that depends on distance")
+
+
+def adds_by_distance(model: Any) -> bool:
+    """Whether a model seems to add a bias by distance to its scores (ALiBi): by its configuration or by the
+    methods of its modules."""
+    names = (name for module in model.modules() for name in dir(type(module)))
+    return bool(_said(model.config).get("alibi", any("alibi" in name for name in names)))
 
 
 def _of_inputs(model: Any) -> Iterator[MissingPart]:

@@ -57,12 +57,17 @@ class Counts:
         self.wrapper = WRAPPER if isinstance(module, Joined) else ""
 
     def imported(self) -> Imported:
+        """The import of the module. Raises UnsupportedOperationError if it does not hold for any number of
+        tokens, and ValueError if the module does not run."""
+        return self._widened(self._trace({}), 0)
+
+    def _widened(self, first: Imported, dimension: int) -> Imported:
+        """The import, given that of the example. Longer sequences are tried from a leading dimension on."""
         leads = {leaf.shape[:-1] for leaf in self.leaves if isinstance(leaf, torch.Tensor)}
-        first = self._trace({})
         lead = next(iter(leads))
         if len(leads) > 1 or not lead:
             return first
-        return self._by_sequence(self._of_any_extents(first, lead))
+        return self._by_sequence(self._of_any_extents(first, lead, dimension))
 
     def _by_sequence(self, imported: Imported) -> Imported:
         """The import; an error unless its sequences are those of the last dimension of more than one token
@@ -78,10 +83,10 @@ class Counts:
             )
         return imported
 
-    def _of_any_extents(self, first: Imported, lead: Sequence[int]) -> Imported:
+    def _of_any_extents(self, first: Imported, lead: Sequence[int], dimension: int) -> Imported:
         if first.graph.mixes_tokens:
-            for dimension, extent in enumerate(lead):
-                if wide := self._with_window(first, dimension, extent):
+            for d in range(dimension, len(lead)):
+                if wide := self._with_window(first, d, lead[d]):
                     return wide
         longer = {d: n + 1 if n > 1 else 3 for d, n in enumerate(lead)}
         try:
@@ -217,7 +222,7 @@ class Counts:
             torn=self.torn,
         )
         counts.arrays, counts.decided = self.arrays, self.decided
-        return counts.imported()
+        return counts._widened(wide, dimension)
 
     def _longest(self, dimension: int, extent: int) -> int:
         """The greatest extent for which the module runs: at most the longest sequence, or one more than the

@@ -22,6 +22,7 @@ import numpy as np
 
 from streamgen.artifact.packed import PackedRows
 from streamgen.base.errors import GraphError
+from streamgen.model.graph.heads import AttentionHeads
 from streamgen.model.graph.run import Run
 from streamgen.numbers.quantisation import IntegerWeight, Numbers
 from streamgen.numbers.stored import StoredArray
@@ -85,30 +86,6 @@ class Matmul(Protocol):
 
     def with_weight(self, weight: IntegerWeight) -> Operator:
         """The operation with integers instead of floats."""
-
-
-class AttentionHeads(Protocol):
-    """Query heads that attend over the rows of keys and values, which are inputs 1 and 2 of the operation."""
-
-    @property
-    def heads(self) -> int:
-        """The number of query heads."""
-
-    @property
-    def kv_heads(self) -> int:
-        """The number of heads of keys and of values."""
-
-    @property
-    def head_dim(self) -> int:
-        """The number of features of a head."""
-
-    @property
-    def group(self) -> int:
-        """The number of query heads that share a head of keys."""
-
-    @property
-    def p_bits(self) -> int:
-        """Bits of the integers of the softmax."""
 
 
 class Operator(ABC):

@@ -13,7 +13,8 @@ from streamgen.kernels.attention.scores import AttentionScoresParams
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
 from streamgen.kernels.attention.values import AttentionValuesParams
 from streamgen.kernels.elementwise import BinaryParams, ScalarParams
-from streamgen.model.graph.logical import AttentionHeads, Operator
+from streamgen.model.graph.heads import AttentionHeads
+from streamgen.model.graph.logical import Operator
 from streamgen.model.operations.cache import quantise_heads_of
 from streamgen.model.operations.site import Codes, Fixed, Site, Stream, head_lanes
 
@@ -61,6 +62,11 @@ class AttentionOperator(Operator):
     def group(self) -> int:
         """The number of query heads that share a head of keys."""
         return self.heads // self.kv_heads
+
+    @property
+    def takes_one_position(self) -> bool:
+        """Whether it takes one position per cycle in any design."""
+        return False
 
     @property
     def attention(self) -> AttentionHeads:

@@ -18,7 +18,7 @@ import numpy as np
 
 from streamgen.base.errors import GraphError
 from streamgen.kernels.attention.softmax import AttentionSoftmaxParams
-from streamgen.kernels.memory import KvLoadParams
+from streamgen.kernels.memory import KvLoadParams, PassTilesParams
 from streamgen.model.graph.logical import Exact, Shape
 from streamgen.model.graph.run import Run
 from streamgen.model.operations.attended import (
@@ -71,6 +71,11 @@ class Attention(AttentionOperator):
     @property
     def arity(self) -> int:  # type: ignore[override]
         return 4 if self.biased else 3
+
+    @property
+    def takes_one_position(self) -> bool:
+        """Whether a bias of the rows of a pass is added: no converter would pad its tiles."""
+        return self.biased and not self.distances
 
     def pieces(self, tile: int, operand: int = 0) -> int:
         """Queries come in tiles of whole heads. Keys and values that are rows of the pass come in
@@ -170,30 +175,55 @@ class Attention(AttentionOperator):
         return numbers
 
     def bind(self, site: Site, *inputs: Any) -> tuple[Stream, ...]:
-        """Scores, softmax and sums of values. Each head of a cache is read once, several positions per cycle.
+        """Scores, softmax and sums of values, several positions per cycle. Each head of a cache is read once.
 
-        Keys and values that are rows of the pass come one per cycle.
+        Keys and values that are rows of the pass come in tiles of positions, too.
         """
         q, keys, values, *biases = inputs
         queries = quantised_queries(site, self, q)
         cached = isinstance(keys, Kept)
+        lanes = 1 if self.takes_one_position else site.attention_lanes
         if cached:
             again = site.tokens * self.group
             keys = Codes(_loaded(site, keys, 0, again), _loaded(site, keys, 1, again))
             values = Codes(_loaded(site, values, 0, again), _loaded(site, values, 1, 1))
         else:
-            names = (f"quantise_{site.name}_{part}" for part in ("keys", "values"))
             keys, values = (
-                quantise_heads_of(site, name, self.kv_heads, self.head_dim, stream)
-                for name, stream in zip(names, (keys, values), strict=True)
+                self._tiles(site, part, stream, lanes, again)
+                for part, stream, again in (("keys", keys, site.tokens * self.group), ("values", values, 1))
             )
         position, most = (site.position, site.context) if cached else (0, site.tokens)
         window = 0 if self.window is None or (self.causal and self.window >= most) else self.window
         seen = window_bounds(position, window, causal=self.causal)
-        rows = AttentionRows(site.tokens, position + site.tokens, most, site.attention_lanes if cached else 1)
+        rows = AttentionRows(site.tokens, position + site.tokens, most, lanes)
         if self.distances:
             biases = [distance_rows(site, self, rows, biases[0])]
         return (attended(site, self, rows, queries, keys, values, seen, biases),)
+
+    def _tiles(self, site: Site, part: str, stream: Stream, lanes: int, scales_again: int) -> Codes:
+        """The codes of keys or values that are rows of the pass, with several positions in tiles of these.
+        scales_again: the number of times that the scales of a head are sent."""
+        codes = quantise_heads_of(site, f"quantise_{site.name}_{part}", self.kv_heads, self.head_dim, stream)
+        if lanes == 1:
+            return codes
+        again = site.tokens * self.group
+        return Codes(
+            self._tiled(site, part, codes.x, lanes, again),
+            self._tiled(site, f"{part}_scales", codes.scale, lanes, scales_again),
+        )
+
+    def _tiled(self, site: Site, part: str, rows: Stream, lanes: int, again: int) -> Stream:
+        """Rows of heads in tiles of `lanes` positions, head by head; each head is sent `again` times."""
+        params = PassTilesParams(
+            dtype=rows.itensor.dtype,
+            width=rows.itensor.shape[1] // self.kv_heads,
+            heads=self.kv_heads,
+            lanes=lanes,
+            max_rows=site.tokens,
+            max_again=again,
+        )
+        bounds = {"rows": site.tokens, "again": again}
+        return site.kernel(f"tiles_of_{site.name}_{part}", params, bounds, i=rows)["o"]
 
     def __str__(self) -> str:
         parts = [f"{self.heads} x {self.head_dim} on {self.kv_heads}"]

@@ -23,6 +23,7 @@ from streamgen.kernels.elementwise import BinaryParams, UnaryParams
 from streamgen.kernels.matmul.matmul import ColumnParams
 from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.matmul.weights import UnevenWeightsParams, WeightsParams
+from streamgen.kernels.memory import PassTilesParams
 from streamgen.kernels.moves.concat import ConcatParams
 from streamgen.kernels.moves.fit_rows import FitRowsParams
 from streamgen.kernels.moves.fork import ForkParams
@@ -234,6 +235,18 @@ def kv_read() -> Kernel:
     return params, cases, [{"layer": 0, "rows": 51}, {"layer": 3, "rows": 1}]
 
 
+def pass_tiles(dtype: str, width: int, lanes: int, heads: int = 3) -> Kernel:
+    """Whole tiles and others, one row, all rows; heads once and often."""
+    params = PassTilesParams(dtype=dtype, width=width, heads=heads, lanes=lanes, max_rows=11, max_again=9)
+    rng = np.random.default_rng(lanes)
+    most = 1 << (formats.bits(dtype) - 1)
+    cases: list[Case] = []
+    for rows, again in ((11, 9), (11, 1), (8, 3), (1, 1), (2, 5), (1, 9)):
+        i = rng.integers(-most, most, (rows, heads * width)).astype(np.int8 if dtype == "i8" else np.int32)
+        cases.append(({"rows": rows, "again": again}, {"i": i}))
+    return params, cases, [{"rows": 12, "again": 1}, {"rows": 0, "again": 1}, {"rows": 3, "again": 10}]
+
+
 def matmul(params: ColumnParams, *changes: dict) -> Kernel:
     rng = np.random.default_rng(7)
     several = [bounds_of(params, **change) for change in changes]
@@ -350,6 +363,9 @@ KERNELS = {
     **{f"dequantise-{kind}": dequantise(kind) for kind in ("i24", "f24")},
     "kv-append": kv_append(),
     "kv-read": kv_read(),
+    "pass-tiles": pass_tiles("i8", 8, 4),
+    "pass-tiles-scales": pass_tiles("i24", 1, 2),
+    "pass-tiles-wide": pass_tiles("i8", 4, 16, heads=1),
     "column-w4": matmul(column(minimum=True, t_lanes=2), {}, {"t": 2, "k": 32}),
     "column-both": matmul(
         column(formats=("w4", "w8"), minimum=True), {}, {"format": "w8", "t": 1}, {"grouped": False, "k": 64}

@@ -9,7 +9,16 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import transformers
 
-__all__ = ["CONTEXT", "FAMILIES", "PARTS", "VOCABULARY", "family", "partly_rotating", "stepper_of"]
+__all__ = [
+    "BY_DISTANCE",
+    "CONTEXT",
+    "FAMILIES",
+    "PARTS",
+    "VOCABULARY",
+    "family",
+    "partly_rotating",
+    "stepper_of",
+]
 
 VOCABULARY, CONTEXT, WINDOW = 71, 48, 5
 SIZES = {
@@ -72,7 +81,20 @@ PARTS: dict[str, tuple[float, dict[str, Any], int]] = {
     "Nemotron": (0.75, WIDE_HEADS, 18),
 }
 """Families whose heads rotate in part: which part, sizes, and how many features of a head that are."""
+BY_DISTANCE: dict[str, dict[str, Any]] = {
+    "Bloom": {"vocab_size": VOCABULARY, "hidden_size": 48, "n_layer": 2, "n_head": 3, "seq_length": CONTEXT},
+    "Falcon": {
+        **{"vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3},
+        **{"alibi": True, "bias": True, "parallel_attn": False, "multi_query": False},
+    },
+    "Mpt": {
+        **{"vocab_size": VOCABULARY, "d_model": 48, "n_layers": 2, "n_heads": 3, "max_seq_len": CONTEXT},
+        "expansion_ratio": 2,
+    },
+}
+"""Families whose scores have a bias by distance."""
 CLASSES = {"GPT2": "GPT2LMHeadModel"}
+EAGER = ("Gemma2", "Bloom", "Mpt")  # have soft-caps, or no other attention
 
 
 def partly_rotating(name: str) -> Any:
@@ -87,7 +109,7 @@ def family(name: str, **changes: Any) -> Any:
     config = "Gemma3TextConfig" if name == "Gemma3" else f"{name}Config"
     kind = getattr(transformers, CLASSES.get(name, f"{name}ForCausalLM"))
     made = getattr(transformers, config)(**FAMILIES.get(name, {}) | changes)
-    made._attn_implementation = "eager" if name == "Gemma2" else "sdpa"  # the latter knows no soft-caps
+    made._attn_implementation = "eager" if name in EAGER else "sdpa"
     generator = torch.Generator().manual_seed(1)
     model = kind(made).eval()
     with torch.no_grad():

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frontend import import_module
+from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.extents import decisions
 from streamgen.model.graph.interpret import reference
 from tests.shared.campaigns import sampled
@@ -144,7 +145,8 @@ CASES = 200
 
 @pytest.mark.parametrize("case", sampled(range(CASES), range(6)))
 def test_what_is_imported_is_right_for_all_numbers(seed: int, case: int) -> None:
-    """Random conditions on the number of tokens: refused, or the same as torch for every number."""
+    """Random conditions on the number of tokens: refused, held to the example's number, or the same as torch
+    for every number."""
     draw = random.Random(f"{seed} {case}")
     a, b = draw.randint(1, 40), draw.randint(1, 9)
     condition = draw.choice(
@@ -167,14 +169,15 @@ def test_what_is_imported_is_right_for_all_numbers(seed: int, case: int) -> None
             return torch.tanh(y) if inner(n) else y
         return y * 2
 
-    module = Deciding(function)
+    module, example = Deciding(function), draw.randint(1, 12)
     try:
-        graph = import_module(module, torch.randn(draw.randint(1, 12), H))
+        imported = import_structured(module, torch.randn(example, H))
     except UnsupportedOperationError:
         return
-    for tokens in range(1, 60):
+    for tokens in (example,) if imported.whole else range(1, 60):
         x = torch.randn(tokens, H)
-        (found,) = reference(graph)({"x": x.numpy()})[0].values()
+        rows = x.reshape(1, -1) if imported.whole else x
+        (found,) = reference(imported.graph)({"x": rows.numpy()})[0].values()
         np.testing.assert_allclose(
-            found, module(x).detach().numpy(), rtol=1e-4, atol=1e-4, err_msg=str(tokens)
+            found.reshape(x.shape), module(x).detach().numpy(), rtol=1e-4, atol=1e-4, err_msg=str(tokens)
         )

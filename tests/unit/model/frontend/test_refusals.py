@@ -90,10 +90,6 @@ MODELS = {
         "latent attention (MLA) is not supported yet: MiniCPM3, 2 layers",
         "  latent attention (MLA): the configuration has kv_lora_rank 16",
     ],
-    "mpt": [
-        "ALiBi is not supported yet: Mpt, 2 layers",
-        "  ALiBi: attention scores get a bias that depends on distance",
-    ],
     "xlnet": [
         "a cache other than keys and values is not supported yet: XLNet, 2 layers",
         "  a cache other than keys and values: the model returns mems",
