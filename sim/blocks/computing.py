@@ -31,6 +31,11 @@ from streamgen.kernels.matmul.quantise import QuantiseParams
 from streamgen.kernels.norm.norm import NormParams
 from streamgen.kernels.softmax.log_softmax import LogSoftmaxParams
 from streamgen.kernels.softmax.masked_rows import MaskedRowsParams
+from streamgen.kernels.softmax.quick_softmax import (
+    QuickFactorParams,
+    QuickProductParams,
+    QuickTermParams,
+)
 from streamgen.kernels.softmax.softmax import SoftmaxParams
 from streamgen.kernels.softmax.terms import ExponentialParams, ShareParams, TermSumParams
 from streamgen.kernels.top_k import TopKParams
@@ -134,6 +139,9 @@ def softmax_blocks() -> list[Any]:
         *(MaskedRowsParams(lanes=lanes, max_length=length) for lanes, length in rows),
         *(ShareParams(p_bits=bits) for bits in (8, 12, 16)),
         ExponentialParams(),
+        QuickTermParams(),
+        QuickProductParams(),
+        *(QuickFactorParams(width=width) for width in (40, 45)),
         *(TermSumParams(lanes=n, bits=b, count=c) for n, b, c in ((1, 12, 100), (32, 16, 4096), (3, 40, 40))),
     ]
 

@@ -120,6 +120,7 @@ class Binder:
         self._matmuls = Matmuls(
             given.engine, given.alone, given.resident, self._uses, self._instances, self._holds
         )
+        self._resident = given.resident
         self._requested: dict[str, Bounds] = {}
         self._made: dict[tuple[Value, int], Bound] = {}  # by value and phase
         self._lasts: dict[tuple[Value, int], int] = {}  # by value and section, the last phase that had it
@@ -167,7 +168,7 @@ class Binder:
             raise GraphError(
                 f"operation {step.name!r} has only constant inputs; compute its result before compiling"
             )
-        results = step.op.bind(site, *inputs)
+        results = inputs if self._resident.computes(step) else step.op.bind(site, *inputs)
         for value, result in zip(step.outputs, results, strict=True):
             self._set(value, site.phase, result)
 

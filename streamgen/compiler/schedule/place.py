@@ -53,6 +53,7 @@ class PhaseSite:
         self.context, self.lanes, self.memory = uses.plan.context, uses.plan.lanes, uses.memory
         self.source, self.most_source = uses.source, uses.plan.source
         self.attention_lanes = uses.plan.attention_lanes
+        self.most, self.quick = uses.plan.largest, uses.plan.resident
         self.rows, self.count = uses.rows, uses.count
 
     @property

@@ -2,6 +2,8 @@
 
 quantise (shared by all such matmuls that read the value)
   -> a kernel with the weights, the row scales and the biases of the matmul, which sends rows
+
+A ReLU that is the only reader of a result belongs to the kernel of its matmul.
 """
 
 from collections.abc import Mapping
@@ -35,7 +37,12 @@ class ResidentMatmuls:
             weight = step.matmuls[0].integers
             self._units[x] = lcm(self._units.get(x, MX_GROUP), weight.group or MX_GROUP)
             self._sums[x] = self._sums.get(x, False) or weight.minimums
+        self._rectified = _rectified(schedule, plan) if plan.resident else {}
         self._images: dict[str, np.ndarray] = {}  # by path, once for the graphs of all runs
+
+    def computes(self, step: Step) -> bool:
+        """Whether the kernel of a matmul computes the operation, too."""
+        return step in self._rectified.values()
 
     def matmul(self, site: PhaseSite, step: Step, x: Stream) -> Stream:
         """The result of a matmul, with its bias added, row after row."""
@@ -85,7 +92,7 @@ class ResidentMatmuls:
             max_t=self._plan.largest,
             bias=matmul.bias is not None,
         )
-        return ResidentParams(column=column.told([weight]), sums=sums)
+        return ResidentParams(column=column.told([weight]), sums=sums, relu=step in self._rectified)
 
     def _image(self, step: Step, params: ResidentParams) -> np.ndarray:
         if step.path not in self._images:
@@ -94,3 +101,16 @@ class ResidentMatmuls:
             tensors = column_tensors(matmul.integers.read(), column.max_n, column.max_k, bias)
             self._images[step.path] = pack(params, **tensors)
         return self._images[step.path]
+
+
+def _rectified(schedule: Schedule, plan: HardwarePlan) -> dict[Step, Step]:
+    """By matmul, the ReLU that is the only reader of its result."""
+    steps = [step for phase in schedule.phases for step in phase.steps]
+    kept = {*schedule.outputs.values(), *(value.again for value in schedule.carried)}
+    found = {}
+    for step in steps:
+        readers = [other for other in steps if not set(step.outputs).isdisjoint(other.inputs)]
+        alone = step.path in plan.alone and len(readers) == 1 and kept.isdisjoint(step.outputs)
+        if alone and readers[0].op.elementwise == "relu":
+            found[step] = readers[0]
+    return found

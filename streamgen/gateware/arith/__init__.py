@@ -27,7 +27,7 @@ from streamgen.gateware.arith.scaled_integer import ScaledIntegerParams
 from streamgen.gateware.arith.segments import FittedCurve
 from streamgen.gateware.arith.signs import SignParams
 from streamgen.gateware.arith.square_root import SquareRootParams
-from streamgen.gateware.arith.unit import UnitParams
+from streamgen.gateware.arith.unit import MergedUnitParams, UnitParams
 from streamgen.gateware.arith.whole import WholeParams
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "LeakyParams",
     "LogicParams",
     "MaximumParams",
+    "MergedUnitParams",
     "MinimumParams",
     "MultiplyAddParams",
     "MultiplyParams",

@@ -4,8 +4,12 @@ A unit describes its stages in order with one `Pipeline`: `s = pipe.stage(sign=â
 values and hands back the registers by name, so that every value used after a stage has passed it.
 Registers have no reset: what is in the pipe before the first operand is nobody's result, and chains of
 plain delays become shift-register LUTs.
+
+The stages of a unit suit any place. A kernel whose latency counts leaves out some registers (`kept`): those
+between stages whose paths together stay within the limit of LUT levels, to which a test holds the kernel.
 """
 
+from collections.abc import Set
 from types import SimpleNamespace
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
@@ -15,12 +19,14 @@ from streamgen.gateware.arith.format import Float
 
 
 class Pipeline:
-    """Stages of registers of `m` that move when `enable` is high; `depth` counts them."""
+    """Stages of registers of `m` that move when `enable` is high; `depth` counts them. kept: the stages that
+    have registers, of which the first is 1; None for all."""
 
-    def __init__(self, m: Module, enable: Value) -> None:
+    def __init__(self, m: Module, enable: Value, kept: Set[int] | None = None) -> None:
         self._m = m
         self.enable = enable
         self._registers: set[int] = set()
+        self._kept, self._stages = kept, 0
         self.depth = 0
 
     def stage(self, **values: ValueLike) -> SimpleNamespace:
@@ -28,6 +34,9 @@ class Pipeline:
 
         Those that do nothing but delay another say that they are meant for shift-register LUTs.
         """
+        self._stages += 1
+        if self._kept is not None and self._stages not in self._kept:
+            return SimpleNamespace(**{name: self.wire(value) for name, value in values.items()})
         self.depth += 1
         registers = SimpleNamespace()
         with self._m.If(self.enable):

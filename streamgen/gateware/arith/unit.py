@@ -1,6 +1,7 @@
 """What all pipelined units are: operands and one enable in, a result some enabled cycles later."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Set
 from typing import Any, ClassVar
 
 from amaranth import Module, Value, unsigned
@@ -48,6 +49,20 @@ class UnitParams(ABC):
 
     def build(self) -> "PipelinedUnit":
         return PipelinedUnit(self)
+
+
+class MergedUnitParams(UnitParams):
+    """A unit made of others, of whose stages only some have registers. kept: those, counted from 1."""
+
+    kept: Set[int]
+
+    @property
+    def latency(self) -> int:
+        return len(self.kept)
+
+    def merged(self, m: Module, pipe: Pipeline) -> Pipeline:
+        """The pipeline for the stages of the other units, one after another."""
+        return Pipeline(m, pipe.enable, self.kept)
 
 
 class PipelinedUnit(wiring.Component):

@@ -56,7 +56,7 @@ from streamgen.gateware.rtl import Shared
 K_LANES = 32
 CHAIN = 4  # DSPs
 SLICE = K_LANES // CHAIN  # products that begin together, one of each chain
-SKEW = (0, 0, 1, 2)  # cycles by which the operands of a slice come later
+SKEW = (0, 0, 1, 2)  # of the slices of a chain
 SUM_BITS = 13  # 32 * 127 and its negative
 FAR = 2  # places that a scale is shifted, and the power is not
 POWER_BITS = 18  # 8 * 2^13 and a sign
@@ -126,6 +126,11 @@ class DotParams:
     def in_two(self) -> bool:
         """Whether terms are accumulated in two parts."""
         return self.scaled_bits > DSP_FACTOR or self.accumulator_bits > DSP_SUM
+
+    @property
+    def skew(self) -> tuple[int, ...]:
+        """Cycles by which the operands of a slice come later."""
+        return SKEW
 
     @property
     def scale_delay(self) -> int:
@@ -309,9 +314,13 @@ class Dot(wiring.Component):
                 totals.append(total.p)
             total_sum: Value = totals[0]
             if p.in_two:
-                total_sum = totals[0].as_unsigned() + totals[1].shift_left(LOW_BITS)
+                total_sum = self._joined(m, totals[0].as_unsigned() + totals[1].shift_left(LOW_BITS))
             m.d.comb += self.accumulators.word_select(row, p.accumulator_bits).eq(total_sum)
         return m
+
+    def _joined(self, m: Module, total: Value) -> Value:
+        """The sum of two parts."""
+        return total
 
     def _factor(self, m: Module, row: int) -> Value:
         """The scale of a row, or 1, shifted when the power is not."""
@@ -383,11 +392,11 @@ class Dot(wiring.Component):
         bits = p._sum_bits(4 * CHAIN)
         lows = [registered(m, a + b, bits) for a, b in zip(lows[::2], lows[1::2], strict=True)]
         highs = [
-            registered(m, _plus(a, b, sign), bits)
+            registered(m, plus(a, b, sign), bits)
             for a, b, sign in zip(highs[::2], highs[1::2], signs[::2], strict=True)
         ]
         kept = registered(m, Cat(signs[1::2]))
-        return [(lows[0] + lows[1], None), (_plus(highs[0], highs[1], kept[0]), kept[1])]
+        return [(lows[0] + lows[1], None), (plus(highs[0], highs[1], kept[0]), kept[1])]
 
 
 def multiplicand(code: Value, multiplicands: Sequence[int], bits: int) -> Value:
@@ -395,6 +404,6 @@ def multiplicand(code: Value, multiplicands: Sequence[int], bits: int) -> Value:
     return Array([Const(value, signed(bits)) for value in multiplicands])[code].as_signed()
 
 
-def _plus(a: Value, b: Value, carry: Value) -> Value:
+def plus(a: Value, b: Value, carry: Value) -> Value:
     """a + b + carry in one adder."""
     return (Cat(1, a).as_signed() + Cat(carry, b).as_signed())[1:].as_signed()

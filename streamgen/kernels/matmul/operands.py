@@ -1,6 +1,6 @@
 """The operands of a matmul column: tokens of x, w and s become what its lanes take, in step.
 
-    codes_k[t], low_k[pair], high_k[pair]   with the tokens (cycle 0 of a lane), slice k SKEW[k] later
+    codes_k[t], low_k[pair], high_k[pair]   with the tokens (cycle 0 of a lane), slice k lane.skew[k] later
     minimums[n], sums[t], far[t]            lane.minimum_delay after that
     scales[n]                               lane.scale_delay after that
     powers[t]                               lane.power_delay after that
@@ -25,7 +25,6 @@ from streamgen.kernels.matmul.dot import (
     FAR,
     K_LANES,
     POWER_BITS,
-    SKEW,
     SLICE,
     SUM_BITS,
     DotParams,
@@ -67,7 +66,7 @@ class OperandsParams:
         token = Resources(lut=38 + SUM_BITS * self.lane.minimum, ff=0)  # shift registers, f * 2^s
         if self.two_widths:
             token += Resources(lut=8 * K_LANES + factor, ff=4 * K_LANES + factor)
-        skewed = sum(SKEW) * SLICE * (8 * self.t_lanes + self.lane.weight_bits * self.n_lanes)
+        skewed = sum(self.lane.skew) * SLICE * (8 * self.t_lanes + self.lane.weight_bits * self.n_lanes)
         return token * self.t_lanes + Resources(lut=scales, ff=scales + skewed)
 
     def build(self) -> "Operands":
@@ -108,7 +107,7 @@ class Operands(wiring.Component):
         rows = [self.w.word_select(n, bits) for n in range(p.n_lanes)]
         for name, vectors, width in (("codes", codes, 8), ("low", rows[::2], 0), ("high", rows[1::2], 0)):
             size = SLICE * (width or lane.weight_bits)
-            for k, skew in enumerate(SKEW):
+            for k, skew in enumerate(lane.skew):
                 part = Cat(vector[k * size :][:size] for vector in vectors)
                 m.d.comb += getattr(self, f"{name}_{k}").eq(delayed(m, part, skew))
 

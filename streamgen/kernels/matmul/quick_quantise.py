@@ -2,10 +2,10 @@
 
 Tiles in: `i` (1, lanes) f24, row-major. Out: `o_x` (1, 32) mxi8s, row-major; `o_e` i16, one a row.
 
-A group is gathered as it comes, and all its elements are quantised side by side: maxima in three stages,
-then distances, products, shifts and codes, a stage each, and the sum of the codes in three stages. Groups and
-the exponents of rows wait in queues; a group leaves when the exponent of its row is there. Nothing in between
-ever stalls: a token is taken when the queue has room for its group.
+A group is gathered as it comes, and all its elements are quantised side by side. Each of these is a stage:
+two levels of the tree of maxima, two more, the last one with distances, products, shifts with codes. The sum
+of the codes takes two stages. Groups and the exponents of rows wait in queues; a group leaves when that of
+its row is there. Nothing in between ever stalls: a token is taken when the queue has room for its group.
 """
 
 from collections.abc import Mapping
@@ -34,9 +34,11 @@ from streamgen.kernels.row_parts import halve, maximum
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers.formats import MX_GROUP
 
-_GATHERED = 3  # cycles from the last token of a group to its greatest element
-_CODES = _GATHERED + 4  # to its codes
-_SUMS = 3  # stages of the tree of sums
+_MAXIMA, _ADDERS = (2, 2, 1), (3, 2)  # levels of the trees over 32 elements, by stage
+_KEPT = frozenset((1, 2, 4, 5, 7, 8, 9))  # registers: none before distances, none between shifts and codes
+_GATHERED = 2  # cycles from the last token of a group to its greatest element, which is not registered
+_CODES = _GATHERED + 3  # to its codes
+_SUMS = len(_ADDERS)  # stages of the tree of sums
 _UNKNOWN = 3  # cycles in which a queue's room is not known yet
 
 
@@ -178,9 +180,9 @@ class QuickQuantiseParams:
     def resources(self) -> Resources:
         """Fitted to synthesis."""
         gathered = (MX_GROUP - self.lanes) * REAL.size if self.tokens > 1 else 0
-        total = Resources(lut=65 + 115 * self.used, ff=65 + 60 * self.used + gathered, dsp=self.used)
+        total = Resources(lut=65 + 100 * self.used, ff=65 + 66 * self.used + gathered, dsp=self.used)
         if self.sums:
-            total += Resources(lut=17.4 * self.used, ff=20 + 3.3 * self.used)
+            total += Resources(lut=17.4 * self.used, ff=20 + 16.5 * self.used)
         return total + self.waiting.resources + 2 * self.exponents.resources
 
     def build(self) -> "QuickQuantise":
@@ -210,13 +212,14 @@ class QuickQuantise(wiring.Component):
         group_end = Signal()
         m.d.comb += group_end.eq(taken & ends_group)
         elements = self._gathered(m, taken, token)
-        pipe = Pipeline(m, Const(1))
+        pipe = Pipeline(m, Const(1), _KEPT)
 
         # The greatest element of the group.
         partial = [size(element) for element in elements]
         kept = {"elements": Cat(Value.cast(element) for element in elements), "last": ends_row}
-        for _ in range(_GATHERED):
-            partial = halve(halve(partial, maximum), maximum)
+        for levels in _MAXIMA:
+            for _ in range(levels):
+                partial = halve(partial, lambda a, b: pipe.wire(maximum(a, b)))
             s = pipe.stage(**kept, **{f"max{k}": value for k, value in enumerate(partial)})
             partial = [getattr(s, f"max{k}") for k in range(len(partial))]
             kept = {"elements": s.elements, "last": s.last}
@@ -231,8 +234,9 @@ class QuickQuantise(wiring.Component):
         total: Value = Const(0, 0)
         if p.sums:
             sums = [s.codes.word_select(k, 8).as_signed() for k in range(p.used)]
-            for _ in range(_SUMS):
-                sums = halve(halve(sums, add), add)
+            for levels in _ADDERS:
+                for _ in range(levels):
+                    sums = halve(sums, add)
                 s = pipe.stage(codes=s.codes, greatest=s.greatest, **{f"s{k}": v for k, v in enumerate(sums)})
                 sums = [getattr(s, f"s{k}") for k in range(len(sums))]
             total = Cat(sums[0], sums[0][-1].replicate(SUM_BITS))[:SUM_BITS]

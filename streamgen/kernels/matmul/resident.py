@@ -1,6 +1,7 @@
 """A matmul whose weights stay on the chip: read once after a reset, and used by all executions.
 
     y[t,n] = f24(f24(sum over g of term) * r[n]) * 2^(E[t] - 15) [+ b[n]]        as `matmul` computes it
+    y[t,n] = max(y[t,n], 0)                                                      with relu
 
 The first descriptor after a reset reads the weights from memory. A reset clears the mark that they are there,
 so the next descriptor reads them again. All other executions read nothing.
@@ -12,17 +13,17 @@ a row takes n / n_lanes * k / 32 cycles, and its results follow one another in t
 Memory: for each tile its row scales (and biases), then a word for each group of 32 along k; codes, then group
 scales. Each begins with a beat.
 
-    ring of rows -> word of weights beside it -> lanes (`dot`) -> a scaler and an adder for each row -> queue
+    ring of rows -> word of weights beside it -> lanes (`quick_dot`) -> `row_result` of each row -> queue
 
 Nothing behind the ring ever stalls: a step is issued when the queue will have room for its results.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -42,12 +43,17 @@ from streamgen.gateware.stream import descriptor_signature
 from streamgen.itensor import ITensor
 from streamgen.kernels.matmul.dot import CHAIN, K_LANES
 from streamgen.kernels.matmul.matmul import ColumnParams
+from streamgen.kernels.matmul.operands import OperandsParams
+from streamgen.kernels.matmul.quick_dot import QuickDotParams
+from streamgen.kernels.matmul.resident_fill import fill
 from streamgen.kernels.matmul.resident_image import ISSUED, times, unpack
 from streamgen.kernels.matmul.results import EXPONENT_BITS
+from streamgen.kernels.matmul.row_result import RELU, RowResultParams
 from streamgen.kernels.softmax.rows import has_room
 from streamgen.numbers import formats
-from streamgen.platform.axi import BEAT_SHIFT, ReadPort
-from streamgen.platform.read_client import ReadClient, ReadClientParams
+from streamgen.numbers.weights import FORMATS
+from streamgen.platform.axi import ReadPort
+from streamgen.platform.read_client import ReadClientParams
 
 _OFFSET_BITS = 32
 _LEAST = 32  # places of a LUT memory
@@ -57,6 +63,7 @@ _LEAST = 32  # places of a LUT memory
 class ResidentParams:
     """column: the arithmetic. It has one token lane and one format; max_k and max_n are k and n of all
     executions. sums: whether groups of activations come with the sums of their codes, which minimums need.
+    relu: whether negative results become 0.
 
     Bounds: t (rows), offset (of the weights, in beats). Raises ValueError for other columns, and for minimums
     without sums.
@@ -64,6 +71,7 @@ class ResidentParams:
 
     column: ColumnParams
     sums: bool
+    relu: bool = False
     memory_ports: ClassVar[Mapping[str, Literal["read"]]] = {"memory": "read"}
     is_of_column: ClassVar[bool] = True
     keeps_weights: ClassVar[bool] = True
@@ -153,15 +161,37 @@ class ResidentParams:
     def client(self) -> ReadClientParams:
         return ReadClientParams(depth=_LEAST, burst=_LEAST // 2)
 
+    def lane(self, rows: int) -> QuickDotParams:
+        """The lane of one or two rows."""
+        column = self.column
+        return QuickDotParams(
+            weight_bits=FORMATS[column.formats[0]].code_bits,
+            rows=rows,
+            scale_bits=column.scale_bits,
+            minimum=column.minimum,
+            accumulator_bits=column.accumulator_bits,
+            table=FORMATS[column.formats[0]].multiplicands,
+        )
+
+    @property
+    def operands(self) -> OperandsParams:
+        """What the lanes take from words and groups."""
+        return replace(self.column.operands, lane=self.lane(2))
+
+    @property
+    def result(self) -> RowResultParams:
+        """The unit of a row behind its sum."""
+        return RowResultParams(scaler=self.column.results.scaler, bias=self.column.bias, relu=self.relu)
+
     @property
     def ahead(self) -> int:
         """Cycles from a step to the sums of its tile."""
-        return self.column.lane(2).latency
+        return self.lane(2).latency
 
     @property
     def latency(self) -> int:
         """Cycles from the last step of a tile to its results offered."""
-        return self.ahead + self.column.results.stages + 1
+        return self.ahead + self.result.latency + 1
 
     @property
     def queue(self) -> QueueParams:
@@ -215,7 +245,8 @@ class ResidentParams:
         """`memory`: the image, uint8 [beats, 64]."""
         weights = {f"i_{name}": array for name, array in unpack(self, inputs["memory"]).items()}
         operands = {"i_x": inputs["i_x"], "i_e": inputs["i_e"], **weights}
-        return {"o": self.column.golden(self.of_column(bounds), operands)["o_y"]}
+        y = self.column.golden(self.of_column(bounds), operands)["o_y"]
+        return {"o": RELU.golden(y).astype(np.float32) if self.relu else y}
 
     def cost(self, bounds: Bounds) -> Cost:
         """Of an execution that finds the weights on the chip, like curves and clocks."""
@@ -253,16 +284,10 @@ class ResidentParams:
 
     @property
     def resources(self) -> Resources:
-        column, lanes = self.column, self.column.n_lanes
+        lanes = self.column.n_lanes
         pairs, odd = divmod(lanes, 2)
-        dots = column.lane(2).resources * pairs + column.lane(1).resources * odd
-        bits = column.accumulator_bits
-        scaler = Resources(lut=8 * bits, ff=2 * bits, dsp=1)
-        if column.bias:
-            scaler += column.results.adder.resources
+        dots = self.lane(2).resources * pairs + self.lane(1).resources * odd
         kept = self.words.storage + self.rows.storage + self.ring.storage
-        if column.bias:  # which wait in shift registers of LUTs until the scalers are done
-            kept += Resources(lut=24 * lanes, ff=24 * lanes)
         for memory in (self.words, self.rows, self.ring):
             kept += Resources(lut=0, ff=memory.bits if memory.kind == "lutram" else 0)
         held = BEAT_BITS * (max(self.parts) - 1) + self.word_bits + self.row_bits
@@ -270,8 +295,8 @@ class ResidentParams:
         return (
             kept
             + dots
-            + column.operands.resources
-            + scaler * lanes
+            + self.operands.resources
+            + self.result.resources * lanes
             + self.queue.resources
             + self.client.resources
             + control
@@ -300,7 +325,7 @@ class Resident(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         p = self.params
-        asked, loaded, words, rows = self._fill(m)
+        asked, loaded, words, rows = fill(m, self)
         room, issue = Signal(), Signal()
         there, x, e, first, last, tile = self._rows(m, asked, issue)
         m.d.comb += issue.eq(there & loaded & room)
@@ -315,68 +340,15 @@ class Resident(wiring.Component):
 
         sums = self._lanes(m, x, Value.cast(read.data), issue, first)
         of_tile = rows.read_port()
-        ended = Signal(p.ahead + p.column.results.stages)  # tiles on their way
+        ended = Signal(p.ahead + p.result.latency)  # tiles on their way
         m.d.comb += of_tile.addr.eq(delayed(m, tile, p.ahead - 1))
         m.d.sync += ended.eq(Cat(issue & last, ended))
-        results = self._scaled(m, sums, Value.cast(of_tile.data), delayed(m, e, p.ahead))
+        results = self._results(m, sums, Value.cast(of_tile.data), delayed(m, e, p.ahead))
         m.submodules.queue = queue = p.queue.build()
         wiring.connect(m, queue.o, wiring.flipped(self.o))
         m.d.comb += [queue.i.payload.eq(results), queue.i.valid.eq(ended[-1])]
         m.d.comb += room.eq(has_room(m, issue & last, self.o.valid & self.o.ready, p.queue.depth))
         return m
-
-    def _fill(self, m: Module) -> tuple[Signal, Signal, Any, Any]:
-        """Read the weights once. Returns whether memory has been asked for them, whether they are there, and
-        the memories of words and of row scales."""
-        p = self.params
-        m.submodules.client = client = ReadClient(p.client)
-        wiring.connect(m, wiring.flipped(self.memory), client.memory)
-        asked, loaded, wanted = Signal(), Signal(), Signal()
-        address = Signal(64 - BEAT_SHIFT, reset_less=True)
-        command = client.i_command
-        m.d.comb += [
-            command.valid.eq(wanted),
-            command.payload.address.eq(Cat(Const(0, BEAT_SHIFT), address)),
-            command.payload.beats.eq(p.beats),
-            client.o.ready.eq(1),
-        ]
-        m.d.sync += address.eq(self.base[BEAT_SHIFT:] + self.i_descriptor.payload.offset)
-        m.d.sync += wanted.eq((wanted | (self.i_descriptor.valid & ~asked)) & ~(wanted & command.ready))
-        with m.If(wanted & command.ready):
-            m.d.sync += asked.eq(1)
-
-        memories = []
-        for name, queue, depth in (
-            ("words", p.words, p.tiles * p.groups),
-            ("row_scales", p.rows, p.tiles),
-        ):
-            attributes = {"ram_style": RAM_STYLE[queue.kind]}
-            memory = Memory(shape=queue.bits, depth=max(2, depth), init=[], attrs=attributes)
-            m.submodules[name] = memory
-            memories.append(memory)
-        few, many = min(p.parts), max(p.parts)
-        held = Signal(BEAT_BITS * (many - 1), reset_less=True)
-        part, unit = Signal(range(max(2, many))), Signal(range(1 + p.groups))  # unit 0: row scales
-        is_rows = unit == 0
-        final = part == Mux(is_rows, p.parts[0] - 1, p.parts[1] - 1)
-        came = Cat(held, client.o.payload)
-        with m.If(client.o.valid):
-            m.d.sync += [held.eq(came[BEAT_BITS:]), part.eq(Mux(final, 0, part + 1))]
-            with m.If(final):
-                m.d.sync += unit.eq(Mux(unit == p.groups, 0, unit + 1))
-        assert few >= 1
-        for memory, beats, mine in zip(memories, reversed(p.parts), (~is_rows, is_rows), strict=True):
-            port = memory.write_port()
-            data = came[BEAT_BITS * (many - beats) :][: len(port.data)]
-            written = Signal(range(memory.depth + 1))
-            write = Signal()
-            m.d.sync += [write.eq(client.o.valid & final & mine), port.data.eq(data)]
-            m.d.comb += [port.en.eq(write), port.addr.eq(written[: len(port.addr)])]
-            with m.If(write):
-                m.d.sync += written.eq(written + 1)
-            if memory is memories[0]:
-                m.d.sync += loaded.eq(written == p.tiles * p.groups)
-        return asked, loaded, memories[0], memories[1]
 
     def _rows(self, m: Module, asked: Signal, issue: Signal) -> tuple[Any, Any, Any, Any, Any, Any]:
         """Take rows into a ring and send each once for every tile. Returns whether a step is there, its
@@ -415,11 +387,12 @@ class Resident(wiring.Component):
         tile = Signal(range(max(2, p.tiles)), reset_less=True)
         step, of = Signal(range(max(2, p.groups))), Signal(range(max(2, p.tiles)))
         row_end, tile_end = of == p.tiles - 1, step == p.groups - 1
-        read = ring.read_port(domain="comb")
-        m.d.comb += [read.addr.eq(at[:address]), fetch.eq((written != at) & (~there | issue))]
+        read, empty = ring.read_port(domain="comb"), written == at
+        data = Mux(empty, write.data, read.data)  # a group that no other one waits for passes the ring
+        m.d.comb += [read.addr.eq(at[:address]), fetch.eq((~empty | take) & (~there | issue))]
         with m.If(fetch):
             m.d.sync += [
-                x.eq(read.data[: p.group_bits]),
+                x.eq(data[: p.group_bits]),
                 first.eq(step == 0),
                 last.eq(tile_end),
                 tile.eq(of),
@@ -427,7 +400,7 @@ class Resident(wiring.Component):
                 at.eq(Mux(tile_end & ~row_end, freed, at + 1)),
             ]
             with m.If(step == 0):
-                m.d.sync += e.eq(read.data[p.group_bits :])
+                m.d.sync += e.eq(data[p.group_bits :])
             with m.If(tile_end):
                 m.d.sync += of.eq(Mux(row_end, 0, of + 1))
             with m.If(row_end):
@@ -439,8 +412,8 @@ class Resident(wiring.Component):
     def _lanes(self, m: Module, x: Value, word: Value, issue: Value, first: Value) -> list[Value]:
         """The sums of the rows of a tile."""
         p, column = self.params, self.params.column
-        lane = column.lane(2)
-        m.submodules.operands = operands = Shared(column.operands)
+        lane = p.lane(2)
+        m.submodules.operands = operands = Shared(p.operands)
         m.d.comb += [operands.x.eq(x), operands.w.eq(word[: p.code_bits])]
         if column.scale_bits:
             m.d.comb += [operands.s.eq(word[p.code_bits :]), operands.grouped.eq(1)]
@@ -448,7 +421,7 @@ class Resident(wiring.Component):
         sums: list[Value] = []
         for n in range(0, column.n_lanes, 2):
             rows = min(2, column.n_lanes - n)
-            m.submodules[f"lane_{n}"] = dot = Shared(column.lane(rows))
+            m.submodules[f"lane_{n}"] = dot = Shared(p.lane(rows))
             m.d.comb += [dot.valid.eq(valid), dot.first.eq(begins)]
             taken = [("far", "far", 0), ("power", "powers", 0)] + [("sum", "sums", 0)] * column.minimum
             for k in range(CHAIN):
@@ -463,24 +436,19 @@ class Resident(wiring.Component):
             sums += [dot.accumulators.word_select(row, column.accumulator_bits) for row in range(rows)]
         return sums
 
-    def _scaled(self, m: Module, sums: list[Value], rows: Value, e: Value) -> Value:
+    def _results(self, m: Module, sums: list[Value], rows: Value, e: Value) -> Value:
         """The results of a tile."""
-        of_column = self.params.column.results
-        results = []
+        p, results = self.params, []
         for n, total in enumerate(sums):
-            row = rows.word_select(n, of_column.row_bits)
-            m.submodules[f"scaler_{n}"] = scaler = Shared(of_column.scaler)
+            row = rows.word_select(n, p.column.results.row_bits)
+            m.submodules[f"result_{n}"] = result = Shared(p.result)
             m.d.comb += [
-                scaler.enable.eq(1),
-                scaler.acc.eq(total.as_signed()),
-                scaler.scale.eq(row[: F24.bits]),
-                scaler.exponent.eq(e.as_signed()),
+                result.enable.eq(1),
+                result.acc.eq(total.as_signed()),
+                result.scale.eq(row[: F24.bits]),
+                result.exponent.eq(e.as_signed()),
             ]
-            if of_column.bias:
-                m.submodules[f"adder_{n}"] = adder = Shared(of_column.adder)
-                bias = delayed(m, row[F24.bits :], of_column.scaler.latency)
-                m.d.comb += [adder.enable.eq(1), adder.a.eq(scaler.o), adder.b.eq(bias)]
-                results.append(adder.o)
-            else:
-                results.append(scaler.o)
+            if p.column.bias:
+                m.d.comb += result.bias.eq(row[F24.bits :])
+            results.append(result.o)
         return Cat(results)

@@ -10,7 +10,7 @@ from streamgen.artifact.packing import BEAT_BYTES
 from streamgen.itensor import ITensor
 from streamgen.numbers import formats
 
-ISSUED = 2  # cycles from a group taken to its first step, if nothing is before it
+ISSUED = 1  # cycles from a group taken to its first step, if nothing is before it
 
 
 def pack(params: Any, w: ndarray, r: ndarray, s: ndarray | None = None) -> ndarray:

@@ -222,7 +222,8 @@ class MaskedRows(wiring.Component):
         s = pipe.stage(elements=self.i.payload, lo=lo, hi=hi, last=last)
         attended = pipe.wire(~lanes_before(s.lo, params.lanes) & lanes_before(s.hi, params.lanes))
         keys = [
-            _key(pipe, s.elements.word_select(lane, F24.bits), attended[lane]) for lane in range(params.lanes)
+            key_of(pipe, s.elements.word_select(lane, F24.bits), attended[lane])
+            for lane in range(params.lanes)
         ]
         s = pipe.stage(keys=Cat(keys), last=s.last)
         present = Signal(2 + tree_stages(params.lanes))
@@ -257,10 +258,10 @@ class MaskedRows(wiring.Component):
         m.d.sync += moving.eq(Cat(self.sent, moving))
         s = pipe.stage(greatest=out.data.greatest, last=at_end)
         not_finite = s.greatest[F24.fraction_bits :].all()
-        bits = [_bits(tokens.data[lane], Const(0, 1)) for lane in range(params.lanes)]
+        bits = [bits_of_key(tokens.data[lane], Const(0, 1)) for lane in range(params.lanes)]
         s = pipe.stage(
             elements=Cat(bits),
-            negated=Mux(not_finite, F24.nan, _bits(s.greatest, Const(1, 1))),
+            negated=Mux(not_finite, F24.nan, bits_of_key(s.greatest, Const(1, 1))),
             last=s.last,
         )
         m.d.comb += [
@@ -388,7 +389,7 @@ class MaskedRows(wiring.Component):
             ]
 
 
-def _key(pipe: Pipeline, bits: Value, attended: Value) -> Value:
+def key_of(pipe: Pipeline, bits: Value, attended: Value) -> Value:
     """The key of a value, that of -infinity where it is not attended to."""
     x = operand(F24, bits)
     nan, sign = pipe.wire(x.nan), x.sign
@@ -396,6 +397,6 @@ def _key(pipe: Pipeline, bits: Value, attended: Value) -> Value:
     return Mux(attended, Cat(magnitude[: F24.bits - 1], ~sign | nan), LOWEST)
 
 
-def _bits(key: Value, negated: Value) -> Value:
+def bits_of_key(key: Value, negated: Value) -> Value:
     """The bits of the value of a key, or of the negated value."""
     return Cat(key[:-1] ^ (~key[-1]).replicate(F24.bits - 1), ~key[-1] ^ negated)

@@ -120,7 +120,8 @@ class Site(Protocol):
     the first token. context: positions that a text may have. source, most_source: rows of the source of the
     text, and the most that a source may have. lanes: elements that vector kernels take in a
     cycle (rows of heads: `head_lanes`). attention_lanes: positions of a cache that attention takes in a
-    cycle. memory: a channel of the board.
+    cycle. memory: a channel of the board. most: the most tokens of a run. quick: whether the fewest cycles of
+    a row count, as in a design whose weights stay on the chip.
     """
 
     name: str
@@ -133,6 +134,8 @@ class Site(Protocol):
     lanes: int
     attention_lanes: int
     memory: Channel
+    most: int
+    quick: bool
 
     @property
     def waits(self) -> bool:

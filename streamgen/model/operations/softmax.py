@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from streamgen.kernels.softmax.quick_softmax import MOST_LANES, QuickSoftmaxParams
 from streamgen.kernels.softmax.softmax import SoftmaxParams
 from streamgen.model.graph.logical import Exact, Operator, Shape
 from streamgen.model.graph.run import Run
@@ -40,11 +41,15 @@ class Softmax(Operator):
         return compute
 
     def bind(self, site: Site, *inputs: Stream) -> tuple[Stream, ...]:
-        """Rows padded to whole tokens, and no further."""
+        """Rows padded to whole tokens, and no further. Where the cycles of a row count, a row of one token
+        has a kernel of its own."""
         (x,) = inputs
         lanes, length = of_stream(x)["lanes"], x.shape.features
-        params = SoftmaxParams(lanes=lanes, max_length=length)
+        params: SoftmaxParams | QuickSoftmaxParams = SoftmaxParams(lanes=lanes, max_length=length)
         bounds = {"rows": site.count(x.shape), "length": length}
+        if site.quick and length <= lanes <= MOST_LANES:
+            params = QuickSoftmaxParams(lanes=lanes, length=length, max_rows=site.most)
+            bounds = {"rows": bounds["rows"]}
         y = site.kernel(site.name, params, bounds, i=site.fit(x, -(-length // lanes) * lanes))["o"]
         return (site.fit(Stream(y.port, y.itensor, x.shape), site.extent),)
 

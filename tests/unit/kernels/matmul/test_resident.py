@@ -12,8 +12,10 @@ from amaranth.lib.wiring import Out
 
 from sim.axi import AxiBench
 from streamgen.contract import Bounds
+from streamgen.kernels.matmul.quick_dot import QuickDotParams
 from streamgen.kernels.matmul.resident import ResidentParams
 from streamgen.kernels.matmul.resident_image import pack, unpack
+from streamgen.numbers.weights import FORMATS
 from streamgen.platform.axi import AxiSignature
 from streamgen.platform.master import ChannelMasterParams
 from streamgen.testing.bench import Simulated
@@ -27,17 +29,22 @@ OFFSET = 3  # beats in front of the weights
 SIZES: dict[str, dict[str, Any]] = {
     "jet 0": {"n_lanes": 16, "max_k": 32, "max_n": 64, "minimum": True, "bias": True},
     "two groups": {"n_lanes": 4, "max_k": 64, "max_n": 16, "minimum": True, "bias": True},
+    "jet 2": {"n_lanes": 8, "max_k": 64, "max_n": 8, "formats": ("w8",), "scale_bits": 0, "bias": True},
     "one row": {"n_lanes": 1, "max_k": 32, "max_n": 3},
     "one tile": {"n_lanes": 5, "max_k": 32, "max_n": 5, "bias": True},
     "bytes": {"n_lanes": 8, "max_k": 96, "max_n": 16, "formats": ("w8",), "scale_bits": 0, "bias": True},
+    "decoded": {"n_lanes": 3, "max_k": 64, "max_n": 6, "formats": ("mxfp4",), "bias": True},
+    "no scales": {"n_lanes": 2, "max_k": 64, "max_n": 4, "scale_bits": 0},
     "long rows": {"n_lanes": 2, "max_k": 1056, "max_n": 4, "formats": ("w8",), "scale_bits": 0},
     "groups of 64": {"n_lanes": 2, "max_k": 128, "max_n": 6, "group": 64, "minimum": True},
 }
+RECTIFIED = ("jet 2", "long rows", "one tile")
 
 
 def params_of(name: str, **changes: Any) -> ResidentParams:
     chosen = column(max_t=20, **SIZES[name], **changes)
-    return ResidentParams(column=chosen, sums=chosen.minimum or name == "one row")
+    sums = chosen.minimum or name == "one row"
+    return ResidentParams(column=chosen, sums=sums, relu=name in RECTIFIED)
 
 
 class Alone(wiring.Component):
@@ -75,6 +82,8 @@ class Case:
             inputs = {port: arrays[port][at : at + t] for port in ("i_x", "i_e")}
             self.several.append(({"t": t, "offset": OFFSET}, {**inputs, "memory": self.image}))
             expected = params.column.golden({**bounds, "t": t}, {**arrays, **inputs})["o_y"]
+            if params.relu:
+                expected = np.where(expected > 0, expected, np.float32(0))
             golden = params.golden(*self.several[-1])["o"]
             assert golden.tobytes() == expected.tobytes()
             at += t
@@ -118,8 +127,33 @@ def test_clocks(name: str) -> None:
 
 
 @pytest.mark.slow
+def test_resources_of_lanes() -> None:
+    table = FORMATS["mxfp4"].multiplicands
+    lanes = [
+        QuickDotParams(
+            weight_bits=bits,
+            rows=rows,
+            scale_bits=scale,
+            minimum=minimum,
+            accumulator_bits=wide,
+            table=decoded,
+        )
+        for bits, rows, scale, minimum, wide, decoded in (
+            (8, 2, 0, False, 39, ()),
+            (8, 1, 0, False, 39, ()),
+            (4, 2, 8, True, 46, ()),
+            (4, 2, 16, True, 56, ()),
+            (4, 2, 0, False, 38, ()),
+            (4, 2, 8, False, 46, table),
+        )
+    ]
+    check_all([(lane, None) for lane in lanes])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_resources() -> None:
-    sizes = ("jet 0", "two groups", "bytes", "groups of 64")
+    sizes = ("jet 0", "jet 2", "two groups", "bytes", "groups of 64")
     check_all([(params_of(name), {"t": 1, "offset": 0}) for name in sizes])
 
 
