@@ -102,7 +102,7 @@ def _of_modules(model: Any) -> Iterator[MissingPart]:
 def adds_by_distance(model: Any) -> bool:
     """Whether a model seems to add a bias by distance to its scores (ALiBi): by its configuration or by the
     methods of its modules."""
-    names = (name for module in model.modules() for name in dir(type(module)))
+    names = (name for kind in {type(module) for module in model.modules()} for name in dir(kind))
     return bool(_said(model.config).get("alibi", any("alibi" in name for name in names)))
 
 
