@@ -40,10 +40,10 @@ def _written_by(
 
 @pytest.mark.slow
 def test_a_translation_on_verilog(tmp_path: Path) -> None:
-    """Another source than that of the example, with fewer words; the model is written and loaded."""
+    """Another source of as many words than that of the example; the model is written and loaded."""
     torch.manual_seed(0)
     module, words = Translator(), torch.tensor([[5, 9, 2, 6, 5, 3]])
-    model = _compiled(module, (torch.zeros(1, 8, dtype=torch.int64), torch.tensor([[1, 2]])), 1)
+    model = _compiled(module, (torch.zeros_like(words), torch.tensor([[1, 2]])), 1)
     source = model.source(words, golden=True)
     prompt = [7, 3, 9]
     golden = list(model.generate(prompt, 5, source=source, golden=True))

@@ -9,7 +9,6 @@ that go on follows: they are kept in a `Cache`, and positions count from its end
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ from streamgen.model.frontend.plain_calls import plain_calls
 from streamgen.model.frontend.quiet import quiet
 from streamgen.model.frontend.refusals import first_line
 from streamgen.model.frontend.self_check import require_equal_text
-from streamgen.model.frontend.sourced import NEEDED, READERS, Exported, SourceCalls, SourcePart
+from streamgen.model.frontend.sourced import NEEDED, READERS, SourceCalls, SourcePart
 from streamgen.model.frontend.text_call import NoLanguageModel, TextCall, UnclearLogits, logits_of
 from streamgen.model.frontend.trace import (
     OF_EXTENTS,
@@ -244,9 +243,9 @@ def _lengths(wrapped: _OnIds, call: TextCall, graph: LogicalGraph) -> list[int]:
 def _traced(wrapped: _OnIds, call: TextCall, context: int) -> "_OwnImporter":
     """The module, exported for a few tokens and for its context."""
 
-    def exported(tokens: int, source: Sequence[torch.Tensor] = call.source) -> Constants:
+    def exported(tokens: int) -> Constants:
         with plain_attention():
-            program = export_program(wrapped, (call.ids(torch.arange(tokens) % 2), *source))
+            program = export_program(wrapped, (call.ids(torch.arange(tokens) % 2), *call.source))
         return Constants(wrapped, program, changing=True)
 
     short, long = exported(TOKENS), LongProgram(exported(context), context)
@@ -260,21 +259,15 @@ def _traced(wrapped: _OnIds, call: TextCall, context: int) -> "_OwnImporter":
     tables = CountedTables(short, TOKENS, long)
     draft = Draft(short, TOKENS, tables, WRAPPER, last=True)
     draft.source = SourceCalls() if call.source else None
-    return _OwnImporter(short.program, draft, tables, partial(exported, TOKENS))
+    return _OwnImporter(short.program, draft, tables)
 
 
 class _OwnImporter(Importer):
-    """A program whose input are ids and whose output are logits. exported: makes it for another source."""
+    """A program whose input are ids and whose output are logits."""
 
-    def __init__(
-        self,
-        program: torch.export.ExportedProgram,
-        draft: Draft,
-        tables: CountedTables,
-        exported: Exported,
-    ) -> None:
+    def __init__(self, program: torch.export.ExportedProgram, draft: Draft, tables: CountedTables) -> None:
         super().__init__(program, draft)
-        self.tables, self._exported = tables, exported
+        self.tables = tables
         self.states = _states(program)
 
     def graph(self, name: str) -> LogicalGraph:
@@ -297,9 +290,7 @@ class _OwnImporter(Importer):
     def source_part(self) -> SourcePart | None:
         """The module that makes the source; None if the text reads none."""
         source = self.draft.source
-        return (
-            None if source is None or not source.reads else source.part(self.draft.constants, self._exported)
-        )
+        return None if source is None or not source.reads else source.part(self.draft.constants.tensors)
 
     def _placeholder(self, node: Node) -> None:
         if not isinstance(node.meta.get("val"), torch.Tensor):

@@ -9,16 +9,15 @@ BASE + k · EACH on, in the order of its elements. Views of the source are thus 
 """
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from streamgen.model.frontend.counted_tables import LongProgram, paired
 from streamgen.model.frontend.moves import MOVES, RENAMES
-from streamgen.model.frontend.trace import Constants, Unsupported, aten, shape
+from streamgen.model.frontend.trace import Unsupported, aten, shape
 
 BASE = 1 << 50
 EACH = 1 << 36
@@ -29,10 +28,6 @@ READERS = {
     aten.matmul.default,
     aten.scaled_dot_product_attention.default,
 }
-Exported = Callable[[Sequence[torch.Tensor]], Constants]
-"""Makes the program of a module for another source."""
-Twins = Mapping[Node, Node]
-"""The nodes of a program for another source."""
 NEEDED = "the text can read its source only as keys and values of an attention"
 
 
@@ -120,20 +115,15 @@ class SourceCalls:
             raise Unsupported(f"attentions read sources of {sorted(counts)} rows; one number is needed")
         return counts.pop()
 
-    def part(self, constants: Constants, exported: "Exported") -> "SourcePart":
-        """The module of the source. constants: of the program. exported: makes programs for other sources."""
+    def part(self, tensors: dict[Node, Any]) -> "SourcePart":
+        """The module of the source. tensors: constants."""
         needed, left = set(self.inputs), [read.call for read in self.reads]
         while left:
             node = left.pop()
             if node not in needed and node in self._calls:
                 needed.add(node)
                 left.extend(node.all_input_nodes)
-        nodes = list(constants.program.graph.nodes)
-        calls = [node for node in self._calls if node in needed]
-        part = SourcePart(nodes, self.inputs, calls, self.reads, exported)
-        shapes = [shape(node) for node in self.inputs]
-        part.add(shapes, constants.tensors.__getitem__, {node: node for node in nodes})
-        return part
+        return SourcePart(self.inputs, [node for node in self._calls if node in needed], self.reads, tensors)
 
 
 def _is_view(node: Node) -> bool:
@@ -151,71 +141,21 @@ def is_of_source(contents: torch.Tensor) -> bool:
 
 
 class SourcePart(torch.nn.Module):
-    """The keys and the values of each layer in turn, from the arguments of the source. For arguments of other
-    shapes than those of the example, `exported` makes the program of the whole module again."""
-
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        inputs: Sequence[Node],
-        calls: Sequence[Node],
-        reads: Sequence[SourceRead],
-        exported: Exported,
-    ) -> None:
-        super().__init__()
-        self._nodes, self._inputs, self._calls, self._reads = nodes, inputs, calls, reads
-        self._exported = exported
-        self._programs: dict[str, _SourceProgram] = {}
-
-    def add(self, shapes: Sequence[torch.Size], tensors: Callable[[Node], Any], twins: Twins) -> None:
-        """Add the program for arguments of these shapes. tensors: of its constants. twins: its nodes."""
-        constants = dict.fromkeys(n for call in self._calls for n in call.all_input_nodes)
-        known = {*self._inputs, *self._calls}
-        self._programs[_key(shapes)] = self.program = _SourceProgram(
-            [twins[node] for node in self._inputs],
-            [twins[node] for node in self._calls],
-            [replace(read, call=twins[read.call]) for read in self._reads],
-            {twins[node]: tensors(twins[node]) for node in constants if node not in known},
-        )
-
-    def forward(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """[rows, features] each, perhaps with dimensions of extent 1 around the rows. Raises
-        UnsupportedOperationError if the module makes other calls for the shapes of the arguments."""
-        shapes = [argument.shape for argument in arguments]
-        if _key(shapes) not in self._programs:
-            if any(isinstance(extent, torch.SymInt) for shape in shapes for extent in shape):
-                raise ValueError("a source has numbers of rows, not symbols")
-            program = LongProgram(self._exported(arguments), 0)
-            given = " and ".join(str(list(shape)) for shape in shapes)
-            twins = paired(self._nodes, program.nodes, f"for a source of shape {given} than for the example")
-            self.add(shapes, program.value, twins)
-        if self.program is not self._programs[_key(shapes)]:
-            self.program = self._programs[_key(shapes)]  # one name for constants, whatever the shapes are
-        result: tuple[torch.Tensor, ...] = self.program(*arguments)
-        return result
-
-
-def _key(shapes: Sequence[torch.Size]) -> str:
-    """The name of a program."""
-    return "_".join("x".join(map(str, shape)) for shape in shapes)
-
-
-class _SourceProgram(torch.nn.Module):
-    """Calls of a program on its inputs and constants."""
+    """The keys and the values of each layer in turn, from the arguments of the source."""
 
     def __init__(
         self,
         inputs: Sequence[Node],
         calls: Sequence[Node],
         reads: Sequence[SourceRead],
-        tensors: Mapping[Node, Any],
+        tensors: dict[Node, Any],
     ) -> None:
         super().__init__()
-        self._inputs, self._calls, self._reads = inputs, calls, reads
+        self._inputs, self._calls, self._reads = list(inputs), list(calls), list(reads)
         self._constants: dict[Node, str] = {}
-        for node, tensor in tensors.items():
+        for node in dict.fromkeys(n for call in calls for n in call.all_input_nodes if n in tensors):
             self._constants[node] = f"constant_{len(self._constants)}"
-            self.register_buffer(self._constants[node], tensor.detach())
+            self.register_buffer(self._constants[node], tensors[node].detach())
         for number, read in enumerate(reads):
             self.register_buffer(f"columns_{number}", read.columns)
 
