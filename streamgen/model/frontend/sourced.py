@@ -160,7 +160,14 @@ class SourcePart(torch.nn.Module):
             self.register_buffer(f"columns_{number}", read.columns)
 
     def forward(self, *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """[rows, features] each, perhaps with dimensions of extent 1 around the rows."""
+        """[rows, features] each, perhaps with dimensions of extent 1 around the rows. Raises ValueError for
+        other shapes than those of the example, for which the module may make other calls."""
+        for node, argument in zip(self._inputs, arguments, strict=True):
+            if argument.shape != shape(node):
+                raise ValueError(
+                    f"the source has shape {list(argument.shape)}; {list(shape(node))}, that of the example, "
+                    "is needed"
+                )
         values: dict[Node, Any] = dict(zip(self._inputs, arguments, strict=True))
         values |= {node: getattr(self, name) for node, name in self._constants.items()}
         for call in self._calls:
