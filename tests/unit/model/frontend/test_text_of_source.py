@@ -1,5 +1,6 @@
 """Modules that write a text about a source: the two graphs, and their refusals."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,40 @@ def test_logits_are_those_of_the_module(name: str) -> None:
         wanted = module(**given) if isinstance(given, dict) else module(*given)
     rows = getattr(wanted, "logits", wanted)[0].numpy()
     np.testing.assert_allclose(_logits(parts, source, ids), rows, atol=2e-4 * np.abs(rows).max())
+
+
+class Deciding(torch.nn.Module):
+    """A captioner whose features depend on the number of rows by a function."""
+
+    def __init__(self, function: Callable[[torch.Tensor, int], torch.Tensor]) -> None:
+        super().__init__()
+        self.captioner, self.layer, self.function = Captioner(), torch.nn.Linear(24, 24), function
+
+    def forward(self, ids: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return self.captioner(ids, self.function(self.layer(x), x.shape[1]))
+
+
+DECISIONS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "above": lambda y, n: torch.tanh(y) if n > 20 else y * 2,
+    "equal": lambda y, n: torch.tanh(y) if n == 5 else y * 2,
+    "multiple": lambda y, n: torch.tanh(y) if n % 4 == 0 else y * 2,
+    "product": lambda y, n: y * n,
+    "quotient": lambda y, n: y * (1 + n // 20),
+}
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_what_the_source_decides_by_its_rows_holds_for_the_example_alone(name: str) -> None:
+    torch.manual_seed(0)
+    module = Deciding(DECISIONS[name]).eval()
+    parts = import_text_of_source(module, (IDS, torch.randn(1, 24, 24)), 0, 40)
+    x = torch.randn(1, 24, 24)
+    with torch.no_grad():
+        wanted = module(IDS, x)[0].numpy()
+    np.testing.assert_allclose(_logits(parts, x, IDS), wanted, atol=2e-4 * np.abs(wanted).max())
+    for rows in range(1, 24):
+        with pytest.raises(ValueError, match="fixes dimension 1 at 24"):
+            _logits(parts, x[:, :rows], IDS)
 
 
 def _text(example: Any, text: int | str) -> torch.Tensor:
