@@ -90,6 +90,17 @@ _OF_FAMILIES: Mapping[str, tuple[str, ...]] = {
 """Fields in published checkpoints of a family that the family's class does not read, so they change nothing.
 """
 
+_UNREAD: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "mpt": {
+        **{"alibi": (True,), "alibi_bias_max": (8,), "attn_type": ("multihead_attention",)},
+        **{"attn_uses_sequence_id": (False,), "embedding_fraction": (1.0,), "expansion_ratio": (4,)},
+        **{"learned_pos_emb": (True, False), "logit_scale": (None,), "no_bias": (True,)},
+        **{"norm_type": ("low_precision_layernorm", "layernorm"), "prefix_lm": (False,), "qk_ln": (False,)},
+    },
+}
+"""By the folder of a family in transformers: fields that its classes declare and its model does not read, with
+the values for which the model computes what they ask for."""
+
 _SAME = {"hidden_act": "hidden_activation", "sliding_window_size": "sliding_window"}
 """Fields that may repeat the value of another field."""
 
@@ -117,8 +128,9 @@ def unknown_fields(kind: type[Any], said: Mapping[str, Any], where: str = "") ->
     inert = {*INERT, *_OF_FAMILIES.get(kind.model_type, ())}
     inert |= {key for key, value in _FORMER.items() if said.get(key) == value}
     inert |= {key for key, other in _SAME.items() if key in said and said[key] == said.get(other)}
-    metadata.asked |= {key for key in said if key in inert or (key not in NEUTRAL and _knows(kind, key))}
-    problems = [f"{where}{problem}" for problem in metadata.unknown(said, NEUTRAL)]
+    neutral = {**NEUTRAL, **_UNREAD.get(kind.__module__.split(".")[-2], {})}
+    metadata.asked |= {key for key in said if key in inert or (key not in neutral and _knows(kind, key))}
+    problems = [f"{where}{problem}" for problem in metadata.unknown(said, neutral)]
     for key in ("rope_parameters", "rope_scaling"):
         problems += _unknown_of_rope(kind, said.get(key), f"{where}{key}.")
     for key, inner in getattr(kind, "sub_configs", {}).items():

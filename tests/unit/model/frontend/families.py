@@ -89,7 +89,6 @@ BY_DISTANCE: dict[str, dict[str, Any]] = {
     },
     "Mpt": {
         **{"vocab_size": VOCABULARY, "d_model": 48, "n_layers": 2, "n_heads": 3, "max_seq_len": CONTEXT},
-        "expansion_ratio": 2,
     },
 }
 """Families whose scores have a bias by distance."""

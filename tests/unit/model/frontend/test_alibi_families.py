@@ -56,7 +56,7 @@ def test_alibi_as_eager(name: str) -> None:
 
 @pytest.mark.parametrize("name", BY_DISTANCE)
 def test_alibi_of_a_folder(name: str, tmp_path: Path) -> None:
-    """With the fields of published checkpoints; another value of such a field is refused."""
+    """With the fields of published checkpoints; an unknown field is refused."""
     model = family(name, **BY_DISTANCE[name])
     model.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
@@ -66,4 +66,23 @@ def test_alibi_of_a_folder(name: str, tmp_path: Path) -> None:
     _require_equal(load_pretrained(tmp_path, context=CONTEXT), read)
     file.write_text(json.dumps({**config, "clip_of_scores": 3.0}))
     with pytest.raises(CheckpointError, match="clip_of_scores"):
+        load_pretrained(tmp_path, context=CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("logit_scale", 0.1), ("norm_type", "rmsnorm"), ("no_bias", False)),
+        *(("alibi_bias_max", 16), ("alibi", False), ("prefix_lm", True), ("qk_ln", True)),
+    ],
+)
+def test_fields_of_mpt_that_its_class_does_not_read(field: str, value: Any, tmp_path: Path) -> None:
+    """The class computes the same for any value, so only its own value is right."""
+    family("Mpt", **BY_DISTANCE["Mpt"]).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    inner = {**config["attn_config"], field: value}
+    changed = {"attn_config": inner} if field in config["attn_config"] else {field: value}
+    file.write_text(json.dumps({**config, **changed}))
+    with pytest.raises(CheckpointError, match=field):
         load_pretrained(tmp_path, context=CONTEXT)
