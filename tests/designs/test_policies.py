@@ -93,24 +93,32 @@ def test_factors_that_the_policy_does_not_take(policy: str, factor: str, said: s
 
 
 @pytest.mark.parametrize("policy", ["spatial", "shared", "mixed"])
-@pytest.mark.parametrize(("factor", "value"), [("attention_lanes", 2), ("cache_channels", 2)])
-def test_factors_of_attention_where_there_is_none(policy: str, factor: str, value: int) -> None:
+@pytest.mark.parametrize(
+    ("factor", "missing", "of_encoders"),
+    [
+        ("attention_lanes", "attention that takes several positions per cycle", True),
+        ("cache_channels", "cache of keys and values", False),
+    ],
+)
+def test_factors_of_attention_where_there_is_none(
+    policy: str, factor: str, missing: str, of_encoders: bool
+) -> None:
     """Of an encoder, whose attention has no cache, and of a network without attention."""
-    config = replace(CONFIG, policy=policy, **{factor: value})
-    missing = {"attention_lanes": "attention that takes several positions per cycle"}
-    said = (
-        f"has no {missing.get(factor, 'cache of keys and values')}, so the option has no effect. Leave it out"
-    )
+    config = replace(CONFIG, policy=policy, **{factor: 2})
     network = import_module(torch.nn.Linear(40, 8).eval(), torch.zeros(1, 40))
-    if factor in missing:
-        parts_of(encoder(1).quantised(config.numbers(False)), config)
-    for model in (network,) if factor in missing else (encoder(1), network):
+    for model, has in ((encoder(1), of_encoders), (network, False)):
         quantised = model.quantised(config.numbers(False))
         for call in (parts_of, factors_of):
+            assert call(quantised, replace(config, **{factor: None}))
+            if has:
+                assert call(quantised, config)
+                continue
             with pytest.raises(ValueError) as caught:
                 call(quantised, config)
-            assert str(caught.value) == f"CompileConfig.{factor} is {value}, but {model.name!r} {said}"
-            assert call(quantised, replace(config, **{factor: None}))
+            assert str(caught.value) == (
+                f"CompileConfig.{factor} is 2, but {model.name!r} has no {missing}, so the option has no "
+                "effect. Leave it out"
+            )
 
 
 @pytest.mark.parametrize("policy", ["shared", "mixed"])

@@ -98,8 +98,8 @@ _UNREAD: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         **{"norm_type": ("low_precision_layernorm", "layernorm"), "prefix_lm": (False,), "qk_ln": (False,)},
     },
 }
-"""By the folder of a family in transformers: fields that its classes declare and its model does not read, with
-the values for which the model computes what they ask for."""
+"""By the folder of a family in transformers: fields that its classes declare and its model does not read,
+with the values for which the model computes what they ask for."""
 
 _SAME = {"hidden_act": "hidden_activation", "sliding_window_size": "sliding_window"}
 """Fields that may repeat the value of another field."""
@@ -128,7 +128,7 @@ def unknown_fields(kind: type[Any], said: Mapping[str, Any], where: str = "") ->
     inert = {*INERT, *_OF_FAMILIES.get(kind.model_type, ())}
     inert |= {key for key, value in _FORMER.items() if said.get(key) == value}
     inert |= {key for key, other in _SAME.items() if key in said and said[key] == said.get(other)}
-    neutral = {**NEUTRAL, **_UNREAD.get(kind.__module__.split(".")[-2], {})}
+    neutral = {**NEUTRAL, **_UNREAD.get(kind.__module__.rpartition(".")[0].rpartition(".")[2], {})}
     metadata.asked |= {key for key in said if key in inert or (key not in neutral and _knows(kind, key))}
     problems = [f"{where}{problem}" for problem in metadata.unknown(said, neutral)]
     for key in ("rope_parameters", "rope_scaling"):
