@@ -12,6 +12,7 @@ from tests.designs.test_transformers_encoders import CONFIG as OF_TEXTS
 from tests.shared.framed_modules import framed_module
 from tests.shared.transformers_encoders import encoded, small
 
+LAYERS, HEADS = 2, 2  # of `encoder(2)`
 GRAPH = streamgen.CompileConfig(name="lanes", max_tokens=21, channels=2, multipliers=512)
 
 
@@ -29,7 +30,8 @@ def test_grouped_heads(lanes: int) -> None:
         assert found.tobytes() == golden.tobytes() == several.golden(x).tobytes()
     cycles = several.report().cycles
     assert cycles == pytest.approx(several.predict(21), rel=0.05)
-    assert several.predict(21) < 0.95 * one.predict(21)
+    skipped = LAYERS * HEADS * 21 * (21 - -(-21 // lanes))  # cycles of attention that are no longer needed
+    assert one.predict(21) - several.predict(21) > 0.75 * skipped
 
 
 @pytest.mark.slow

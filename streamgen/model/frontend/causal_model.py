@@ -37,6 +37,25 @@ TOKENS = 3  # of a run
 FIRST = 4  # layers in which positions are looked for: of some models one in four has none
 
 
+def values_of(config: Any) -> dict[str, Any]:
+    """All values of a configuration, also those of nested parts; the text configuration has priority."""
+    said: dict[str, Any] = {}
+    for part in (config.get_text_config(decoder=True).to_dict(), config.to_dict()):
+        for key, value in part.items():
+            said.setdefault(key, value)
+            if isinstance(value, Mapping):
+                for inner, of_part in value.items():
+                    said.setdefault(str(inner), of_part)
+    return said
+
+
+def adds_by_distance(model: Any) -> bool:
+    """Whether a model seems to add a bias by distance to its scores (ALiBi): by its configuration or by the
+    methods of its modules."""
+    names = (name for kind in {type(module) for module in model.modules()} for name in dir(kind))
+    return bool(values_of(model.config).get("alibi", any("alibi" in name for name in names)))
+
+
 def positions_of(config: Any) -> int | None:
     """The number of positions that a configuration of transformers allows; None if it names none."""
     said = config.get_text_config(decoder=True).to_dict()

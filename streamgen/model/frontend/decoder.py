@@ -24,7 +24,7 @@ from streamgen.base.errors import UnsupportedOperationError
 from streamgen.base.turns import one_at_a_time
 from streamgen.gateware.functions import TITLES
 from streamgen.model.frontend.assembly import TRACED, UNASKED, traced_positions
-from streamgen.model.frontend.causal_model import CacheSizes, offset_of, positions_of, probe
+from streamgen.model.frontend.causal_model import CacheSizes, adds_by_distance, offset_of, positions_of, probe
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.eager import EagerText, has_values
 from streamgen.model.frontend.importer import Importer
@@ -32,7 +32,6 @@ from streamgen.model.frontend.layers import folded
 from streamgen.model.frontend.missing_parts import (
     DECISIONS,
     NO_CACHE,
-    adds_by_distance,
     missing_parts,
     subject_of,
 )
@@ -127,8 +126,9 @@ def import_decoder(
     transformers = sys.modules.get("transformers")
     with one_thread():
         if transformers is not None and isinstance(module, transformers.PreTrainedModel):
-            if adds_by_distance(module) and (graph := _without_cache(module, context, name)) is not None:
-                return graph
+            if adds_by_distance(module):  # a trace with a cache does not show all distances
+                ids = torch.zeros(1, TRACED, dtype=torch.int64)
+                return import_own(module, ids, (), UNASKED if context is None else context, name)
             traced = _of_transformers(module, layers, kv_heads, head_dim, context)
         else:
             given = dict(zip(SIZES, (layers, kv_heads, head_dim, context), strict=True))
@@ -141,16 +141,6 @@ def import_decoder(
 
     require_equal_text(graph, module, eager, layers=len(traced.sizes))
     return graph
-
-
-def _without_cache(model: Any, context: int | None, name: str) -> LogicalGraph | None:
-    """The graph of a model of transformers, read from a trace without a cache: its scores have a bias by
-    distance, which a trace with a cache does not show for all distances. None if it cannot be read."""
-    ids = torch.zeros(1, TRACED, dtype=torch.int64)
-    try:
-        return import_own(model, ids, (), UNASKED if context is None else context, name)
-    except UnsupportedOperationError:
-        return None
 
 
 def traced_context(model: Any, wanted: int | None) -> int:

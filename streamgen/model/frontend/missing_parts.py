@@ -7,12 +7,12 @@ of a part.
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from streamgen.model.frontend.causal_model import ModelRun
+from streamgen.model.frontend.causal_model import ModelRun, values_of
 from streamgen.model.frontend.refusals import MissingPart
 
 STATES = ("state", "cache_params")
@@ -31,7 +31,7 @@ def subject_of(model: Any) -> str:
     name = type(model).__name__
     for ending in ENDINGS:
         name = name.removesuffix(ending)
-    said = _said(model.config)
+    said = values_of(model.config)
     layers = next((said[key] for key in LAYERS if type(said.get(key)) is int), None)
     return name if layers is None else f"{name}, {layers} layer{'s' if layers != 1 else ''}"
 
@@ -46,7 +46,7 @@ def missing_parts(model: Any, probe: ModelRun) -> tuple[MissingPart, ...]:
 
 
 def _of_cache(model: Any, probe: ModelRun) -> Iterator[MissingPart]:
-    said = _said(model.config)
+    said = values_of(model.config)
     latent = said.get("kv_lora_rank")
     if latent:
         yield MissingPart(
@@ -76,7 +76,7 @@ def _of_cache(model: Any, probe: ModelRun) -> Iterator[MissingPart]:
 
 
 def _of_modules(model: Any) -> Iterator[MissingPart]:
-    said = _said(model.config)
+    said = values_of(model.config)
     modules = dict(model.named_modules())
     experts = {
         value for key, value in said.items() if re.fullmatch(r"\w*experts", key) and type(value) is int
@@ -95,15 +95,6 @@ def _of_modules(model: Any) -> Iterator[MissingPart]:
     ]
     if convolutions and not _recurrent(model):  # those of a recurrent model belong to its state
         yield MissingPart(name="convolution", modules=tuple(convolutions))
-    if adds_by_distance(model):
-        yield MissingPart(name="ALiBi", detail="attention scores get a bias that depends on distance")
-
-
-def adds_by_distance(model: Any) -> bool:
-    """Whether a model seems to add a bias by distance to its scores (ALiBi): by its configuration or by the
-    methods of its modules."""
-    names = (name for kind in {type(module) for module in model.modules()} for name in dir(kind))
-    return bool(_said(model.config).get("alibi", any("alibi" in name for name in names)))
 
 
 def _of_inputs(model: Any) -> Iterator[MissingPart]:
@@ -129,18 +120,6 @@ def _is_of_experts(name: str, module: torch.nn.Module, counts: set[int]) -> bool
     if "expert" in name and "shared" not in name:
         return True
     return any(p.ndim == 3 and p.shape[0] in counts for p in module._parameters.values() if p is not None)
-
-
-def _said(config: Any) -> dict[str, Any]:
-    """All values of a configuration, also those of nested parts; the text configuration has priority."""
-    said: dict[str, Any] = {}
-    for part in (config.get_text_config(decoder=True).to_dict(), config.to_dict()):
-        for key, value in part.items():
-            said.setdefault(key, value)
-            if isinstance(value, Mapping):
-                for inner, of_part in value.items():
-                    said.setdefault(str(inner), of_part)
-    return said
 
 
 def _places(layers: list[int], name: str) -> str:

@@ -199,6 +199,35 @@ def test_rows_in_place_of_logits(tokens: int) -> None:
     assert np.abs(interface.rebuilt(outputs, (ids.numpy(),)) - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
+def _from_the_end(t: int) -> torch.Tensor:
+    """The slope of a bias that counts keys from the last one, as MPT does."""
+    return 0.3 * (torch.arange(t) - t + 1)
+
+
+def test_a_bias_that_counts_from_the_end_is_taken() -> None:
+    """It adds a number to a whole row of scores, which changes no share. The import compares the logits."""
+    hidden = torch.finfo(torch.float32).min
+    mask = lambda t: _from_the_end(t) + torch.full((t, t), hidden).triu(1)  # noqa: E731
+    graph = _imported(Tiny(mask=mask))
+    (op,) = [o.op for _, o in graph.walk() if isinstance(o.op, Attention)]
+    assert op.distances == graph.context
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda x: x.transpose(1, 2) + _from_the_end(x.shape[1]),
+        lambda x: x.transpose(1, 2) * _from_the_end(x.shape[1]),
+        lambda x: x.transpose(1, 2) - _from_the_end(x.shape[1]),
+        lambda x: torch.maximum(x.transpose(1, 2), _from_the_end(x.shape[1])),
+    ],
+)
+def test_such_numbers_are_refused_elsewhere(changed: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    ending = lambda self, x: self.head(changed(x).transpose(1, 2))  # noqa: E731
+    with pytest.raises(UnsupportedOperationError, match="table"):
+        _imported(Tiny(ending=ending))
+
+
 class Decides(Tiny):
     """Above 8 tokens it computes something else."""
 

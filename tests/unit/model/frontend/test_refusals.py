@@ -51,9 +51,9 @@ def test_parts_come_before_operations() -> None:
     """What stands in a part is not said apart from it."""
     experts = MissingPart(name="mixture of experts", modules=tuple(f"layers.{n}.mlp" for n in range(32)))
     problems = [_problem("layers.0.mlp.router", "aten.topk.default"), _problem("head", "aten.sort.default")]
-    error = refusal(problems, "Linear", [experts, MissingPart(name="ALiBi")], "Mixtral, 32 layers")
+    error = refusal(problems, "Linear", [experts, MissingPart(name="convolution")], "Mixtral, 32 layers")
     assert str(error).splitlines() == [
-        "mixture of experts and ALiBi are not supported yet: Mixtral, 32 layers",
+        "mixture of experts and convolution are not supported yet: Mixtral, 32 layers",
         "  mixture of experts: in 32 layers, first in layers.0.mlp",
         f"  head (Block), {MINE}:3: aten.sort.default",
     ]
