@@ -82,12 +82,9 @@ class Arguments:
     ) -> Any:
         """`through` for sequences of different lengths, one after the other."""
         assert self.interface is not None
-        parts = []
+        names, parts = [info.name for info in self.outputs], []
         for sequence in sequences:
             taken = self.interface.taken(sequence)
-            parts.append(compute(*(taken[info.name] for info in self.inputs)))
-        names = [info.name for info in self.outputs]
-        stacked = {
-            name: np.stack(values) for name, values in zip(names, zip(*parts, strict=True), strict=True)
-        }
-        return self.interface.rebuilt(stacked, given)
+            values = compute(*(taken[info.name] for info in self.inputs))
+            parts.append(dict(zip(names, values, strict=True)))
+        return self.interface.rebuilt(self.interface.with_padding(parts, given), given)

@@ -22,12 +22,12 @@ from streamgen.base.files import decode, parsed, read_file
 from streamgen.base.wording import alternatives
 from streamgen.model.frames import Frame
 from streamgen.model.nest_values import filled, names_of, pairs_of, tagged, untagged
-from streamgen.model.padding import part_of, require_no_padding, shown_tokens, without_padding_ids
+from streamgen.model.padding import ONE, MaskRule, require_no_padding, shown_tokens, without_padding_ids
 
 INTERFACE = "interface.json"
 
 TYPES = ("bool", "int32", "int64")  # of results that are no floats
-ONE, ALL = -1, -2  # special dimensions: extent 1, all dimensions joined
+ALL = -2  # in the place of a dimension: all dimensions joined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Interface:
     its ids choose from. whole: all dimensions of all arguments are features of the one row of a run. ranks:
     the number of leading dimensions of the inputs; None for any number that the rules allow. places: by name
     of an input that takes the place of each token in its sequence, the number of places. masks: by name of an
-    argument that is a mask, whether it may hide padding behind the tokens. padding: by name of an input that
+    argument that is a mask, its rule. padding: by name of an input that
     takes ids, those that the module takes for padding; they must not be given, except where masks hide them.
     All other arguments are inputs of the same name. types: by name of a result that holds truth values or
     integers, the type of its numbers.
@@ -60,7 +60,7 @@ class Interface:
     whole: bool = False
     ranks: int | None = None
     places: Mapping[str, int] = field(default_factory=dict)
-    masks: Mapping[str, bool] = field(default_factory=dict)
+    masks: Mapping[str, MaskRule] = field(default_factory=dict)
     padding: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     unused: Mapping[str, int] = field(default_factory=dict)
@@ -119,9 +119,13 @@ class Interface:
             return 0, []
         arrays = self.named_arguments(given)
         lead = next(array.shape[:-1] for array in self._rows(given).values())
-        tokens = next((d for d in reversed(range(len(lead))) if self.only.get(d) != 1), len(lead) - 1)
-        masks = {name: (self._mask(name, arrays[name], lead), pads) for name, pads in self.masks.items()}
+        tokens = self._tokens(lead)
+        masks = {name: (self._mask(name, arrays[name], lead), rule) for name, rule in self.masks.items()}
         return lead[tokens], shown_tokens(masks, lead, tokens)
+
+    def _tokens(self, lead: Sequence[int]) -> int:
+        """The leading dimension that is the tokens of a sequence."""
+        return next((d for d in reversed(range(len(lead))) if self.only.get(d) != 1), len(lead) - 1)
 
     def _mask(self, name: str, mask: Any, lead: Sequence[int]) -> Any:
         """A mask with the leading dimensions of the inputs; ValueError for a mask of a frame that hides
@@ -129,12 +133,12 @@ class Interface:
         if name not in self.frames:
             return mask
         self.frames[name].framed(name, mask)  # which checks the shape
-        if not np.all(mask == 1):
+        if not self.masks[name].shown(mask, lead[-1])[0].all():
             raise ValueError(
                 f"input {name!r} hides tokens; the module was compiled for one number of tokens, none of "
                 "them padding. Compile it with an example of the tokens that are shown"
             )
-        return np.ones(lead, np.int64)
+        return self.masks[name].plain(lead)
 
     def without_padding(self, given: Sequence[Any]) -> list[tuple[Any, ...]] | None:
         """The arguments of each sequence by itself, without padding; None if masks hide nothing. Raises the
@@ -142,11 +146,35 @@ class Interface:
         tokens, lengths = self.lengths(given)
         if all(count == tokens for count in lengths):
             return None
+        arrays = self.named_arguments(given)
         lead = next(array.shape[:-1] for array in self._rows(given).values())
-        return [
-            tuple(part_of(argument, index, count) for argument in given)
-            for index, count in zip(np.ndindex(*lead[:-1]), lengths, strict=True)
-        ]
+        sequences = []
+        for index, count in zip(np.ndindex(*lead[:-1]), lengths, strict=True):
+            places = (*(slice(i, i + 1) for i in index), slice(count))
+            own = (*(1 for _ in index), count)
+            parts = {
+                name: self.masks[name].plain(own) if name in self.masks else array[places]
+                for name, array in arrays.items()
+            }
+            sequences.append(filled(self.arguments, parts))
+        return sequences
+
+    def with_padding(
+        self, parts: Sequence[Mapping[str, np.ndarray]], given: Sequence[Any]
+    ) -> dict[str, np.ndarray]:
+        """The values of all sequences as one array for each result, from those of each sequence by itself.
+        Rows of hidden tokens are NaN, because they were not computed."""
+        tokens, lengths = self.lengths(given)
+        dimension = self._tokens(next(array.shape[:-1] for array in self._rows(given).values()))
+        whole = {}
+        for name in parts[0]:
+            rows, rule = [part[name] for part in parts], self.leading[name]
+            if rule is None or dimension in rule:
+                rows = [row.reshape(count, -1) for row, count in zip(rows, lengths, strict=True)]
+                hidden = [np.full((tokens - len(row), row.shape[-1]), np.nan, row.dtype) for row in rows]
+                rows = [np.concatenate(both) for both in zip(rows, hidden, strict=True)]
+            whole[name] = np.stack(rows)
+        return whole
 
     def _require_ranks(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Raise ValueError for another number of leading dimensions, if that is fixed."""
@@ -212,7 +240,7 @@ class Interface:
         return [
             self._argument(
                 name,
-                np.ones((len(next(iter(inputs.values()))), 1), np.int64)
+                np.zeros((len(next(iter(inputs.values()))), 1))
                 if name in self.masks
                 else np.stack(
                     [
@@ -241,8 +269,10 @@ class Interface:
         free = next(d for d in range(len(self.only) + 1) if d not in self.only)
         lead = [self.only.get(d, count if d == free else 1) for d in range(max(free, *self.only, 0) + 1)]
         lead = [1] * ((self.ranks or 0) - len(lead)) + lead
-        features = () if name in self.masks else self.trailing.get(name, rows.shape[-1:])
-        array = rows.reshape(*lead, *features)
+        if name in self.masks:
+            array = self.masks[name].plain(lead)
+        else:
+            array = rows.reshape(*lead, *self.trailing.get(name, rows.shape[-1:]))
         return self.frames[name].own(array) if name in self.frames else array
 
     def _rows(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -295,9 +325,10 @@ class Interface:
         fields = {"leading": dict(self.leading), "only": dict(self.only)}
         nests = {"arguments": tagged(self.arguments), "results": tagged(self.results)}
         few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
-        few |= {"places": self.places, "masks": self.masks}
+        few |= {"places": self.places}
         few |= {"padding": self.padding, "types": self.types, "unused": self.unused}
         few |= {"frames": {name: asdict(frame) for name, frame in self.frames.items()}}
+        few |= {"masks": {name: asdict(rule) for name, rule in self.masks.items()}}
         given = {name: dict(value) for name, value in few.items() if value}
         shapes: dict[str, Any] = {"whole": True} if self.whole else {}
         shapes |= {} if self.ranks is None else {"ranks": self.ranks}
@@ -388,7 +419,7 @@ class _Stored:
     whole: bool
     ranks: int | None
     places: Mapping[str, int]
-    masks: Mapping[str, bool]
+    masks: Mapping[str, MaskRule]
     padding: Mapping[str, tuple[int, ...]]
     types: Mapping[str, str]
     unused: Mapping[str, int]

@@ -1,51 +1,190 @@
-"""Masks and ids that tell the tokens of sequences from padding behind them."""
+"""Masks and lengths, which tell the tokens of sequences from padding behind them, and ids of padding."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
+LOWEST = -1e4  # the greatest number that hides a token when it is added to scores
+ONE = -1  # in the place of a dimension: an extent of 1
+
+Sense = Literal["shows", "hides", "adds", "counts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskRule:
+    """Which values an argument has that tells tokens from padding.
+
+    sense: with "shows" ones show tokens and zeros hide them; with "hides" ones hide them; with "adds" zeros
+    show them and numbers up to LOWEST hide them; with "counts" each number is the tokens of a sequence. dims:
+    for each dimension of the mask the leading dimension of the inputs that has its extent, or -1 for an
+    extent of 1. Tokens come last; numbers of tokens lack this dimension. A mask of scores has tokens twice:
+    as queries, then as keys. causal: whether a mask of scores shows each token itself and those before it, or
+    else all tokens. pads: whether tokens at the end of a sequence may be hidden.
+    """
+
+    sense: Sense
+    dims: tuple[int, ...]
+    causal: bool = False
+    pads: bool = False
+
+    @classmethod
+    def of(cls, mask: np.ndarray, lead: Sequence[int]) -> "MaskRule | None":
+        """The rule of an example, for inputs with these leading dimensions. None for an array that is no
+        mask: of another shape, with other values, or with other hidden tokens than padding and, in a mask of
+        scores, the tokens behind each token."""
+        if not lead or not mask.size:
+            return None
+        if lead[:-1] and mask.shape == tuple(lead[:-1]) and mask.dtype.kind in "iu":
+            rule = cls(sense="counts", dims=tuple(range(len(lead))))
+        elif (dims := _dims(mask.shape, lead)) is None:
+            return None
+        elif mask.reshape(-1)[0] == 1:
+            rule = cls(sense="shows", dims=dims)
+        else:
+            added = mask.dtype.kind == "f" and not (mask == 1).any()
+            rule = cls(sense="adds" if added else "hides", dims=dims)
+        shown, known = rule.shown(mask, lead[-1])
+        if not known.all():
+            return None
+        if not rule.of_scores:
+            return rule if (shown == _in_front(shown)).all() else None
+        if shown.all():
+            return rule
+        return replace(rule, causal=True) if (shown == _before(lead[-1])).all() else None
+
+    @property
+    def of_scores(self) -> bool:
+        """Whether the mask has the tokens twice."""
+        return len(self.dims) > 1 and self.dims[-1] == self.dims[-2]
+
+    def extents(self, lead: Sequence[int]) -> tuple[int, ...]:
+        """The shape of a mask of inputs with these leading dimensions."""
+        extents = tuple(1 if d == ONE else lead[d] for d in self.dims)
+        return extents[:-1] if self.sense == "counts" else extents
+
+    def plain(self, lead: Sequence[int]) -> np.ndarray:
+        """The mask without padding of inputs with these leading dimensions."""
+        if self.sense == "counts":
+            return np.full(self.extents(lead), lead[-1])
+        shown = np.ones(self.extents(lead), bool)
+        if self.causal:
+            shown &= _before(lead[-1])
+        if self.sense == "adds":
+            return np.where(shown, 0, -np.inf).astype(np.float32)
+        return (shown if self.sense == "shows" else ~shown).astype(np.int64)
+
+    def shown(self, mask: np.ndarray, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which of so many tokens a mask shows, bool with the dimensions `dims`; and which elements of the
+        mask have a value that is allowed."""
+        if self.sense == "counts":
+            return np.arange(tokens) < mask[..., None], (mask >= 1) & (mask <= tokens)
+        show = mask == (1 if self.sense == "shows" else 0)
+        hide = mask <= LOWEST if self.sense == "adds" else mask == (0 if self.sense == "shows" else 1)
+        return show, show | hide
+
+    def among(self, shown: np.ndarray, rank: int) -> np.ndarray:
+        """An array with the dimensions `dims`, with the leading dimensions of inputs, of this number."""
+        own = dict(zip(self.dims, shown.shape, strict=True))
+        return shown.reshape([own.get(d, 1) for d in range(rank)])
+
+    @property
+    def told(self) -> str:
+        """The values of a mask, as a user reads them."""
+        tokens, padding = "for the tokens of a sequence, at least one, and", "for padding behind them"
+        return {
+            "shows": f"a mask is ones {tokens} zeros {padding}",
+            "hides": f"a mask is zeros {tokens} ones {padding}",
+            "adds": f"a mask is zeros {tokens} at most {LOWEST:.0f} {padding}",
+            "counts": "a length is at least 1, and at most the number of tokens with padding",
+        }[self.sense]
+
+
+def _dims(shape: Sequence[int], lead: Sequence[int]) -> tuple[int, ...] | None:
+    """`MaskRule.dims` of a mask; None if its shape is none of a mask."""
+    tokens = len(lead) - 1
+    if tuple(shape) == tuple(lead):
+        return tuple(range(len(lead)))
+    if not shape or shape[-1] != lead[-1] or lead[-1] == 1:
+        return None
+    last = (tokens, tokens) if len(shape) > 1 and shape[-2] == lead[-1] else (tokens,)
+    dims = []
+    for index, extent in enumerate(shape[: -len(last)]):
+        if index == 0 and tokens and extent == lead[0]:
+            dims.append(0)
+        elif extent == 1:
+            dims.append(ONE)
+        else:
+            return None
+    return (*dims, *last)
+
+
+def _before(tokens: int) -> np.ndarray:
+    return np.tril(np.ones((tokens, tokens), bool))
+
+
+def _in_front(shown: np.ndarray) -> np.ndarray:
+    """Tokens without one in front of them that is hidden. The first token is always shown."""
+    front: np.ndarray = np.logical_and.accumulate(shown, axis=-1)
+    front[..., 0] = True
+    return front
+
 
 def shown_tokens(
-    masks: Mapping[str, tuple[np.ndarray, bool]], lead: Sequence[int], dimension: int
+    masks: Mapping[str, tuple[np.ndarray, MaskRule]], lead: Sequence[int], dimension: int
 ) -> list[int]:
     """The number of tokens of each sequence that masks show.
 
-    masks: by name of an input, its values, and whether it may hide padding. lead: the extents of the tokens,
-    which masks must have. dimension: of these that of the tokens of a sequence. Raises ValueError for masks
-    of another shape, with other values than 0 and 1, that differ, that hide anything but the end of a
-    sequence, and that hide padding although they may not.
+    masks: by name of an input, its values and its rule. lead: the leading dimensions of the inputs.
+    dimension: of these that of the tokens of a sequence. Raises ValueError for masks of another shape, with
+    other values, that differ, that hide anything but the end of a sequence, that hide padding although they
+    may not, and for masks of scores that do not hide the tokens that the example hid.
     """
     first: np.ndarray | None = None
-    for name, (mask, pads) in masks.items():
-        if mask.shape != tuple(lead):
-            raise ValueError(f"input {name!r} has shape {mask.shape}; {tuple(lead)} is needed")
-        _require(name, mask, (mask == 0) | (mask == 1), "", "a mask holds zeros and ones")
+    for name, (mask, rule) in masks.items():
+        extents = rule.extents(lead)
+        if len(mask.shape) != len(extents) or any(
+            given != extent and (given != 1 or d == dimension)
+            for given, extent, d in zip(mask.shape, extents, rule.dims, strict=False)
+        ):
+            raise ValueError(f"input {name!r} has shape {mask.shape}; {extents} is needed")
+        shown, known = rule.shown(mask, lead[dimension])
+        _require(name, mask, known, "", rule.told)
+        if rule.of_scores:
+            sees = "each token sees itself and those before it" if rule.causal else "each token sees all"
+            _require(
+                name,
+                mask,
+                shown == (_before(lead[-1]) | (not rule.causal)),
+                "",
+                f"the module was compiled with a mask by which {sees}. Compile it with an example of the "
+                "other mask",
+            )
+            continue
         _require(
             name,
             mask,
-            (mask == 1) | pads,
+            shown | rule.pads,
             " and hides a token",
-            "padding can be left out only if every result is one row for a sequence and does not depend on "
-            "hidden tokens. Give each sequence by itself, without padding",
+            "padding can be left out only if no result depends on hidden tokens, and if results with a row "
+            "for each token hold floats. Give each sequence by itself, without padding",
         )
-        shown = np.moveaxis(mask, dimension, -1).astype(bool)
-        behind = np.logical_and.accumulate(shown, axis=-1)
-        behind[..., 0] = True
-        _require(
-            name,
-            mask,
-            np.moveaxis(shown == behind, -1, dimension),
-            "",
-            "a mask is ones for the tokens of a sequence, at least one, and zeros for padding behind them",
-        )
-        first = shown if first is None else first
-        _require(name, mask, np.moveaxis(shown == first, -1, dimension), "", "all masks must be the same")
-    return [] if first is None else first.sum(axis=-1).reshape(-1).tolist()
+        axis = rule.dims.index(dimension)
+        front = np.moveaxis(_in_front(np.moveaxis(shown, axis, -1)), -1, axis)
+        _require(name, mask, shown == front, "", rule.told)
+        placed = np.broadcast_to(rule.among(shown, len(lead)), lead)
+        first = placed if first is None else first
+        if not np.array_equal(placed, first):
+            raise ValueError(
+                f"input {name!r} hides other tokens than another mask; all must hide the same ones"
+            )
+    return [] if first is None else first.sum(axis=dimension).reshape(-1).tolist()
 
 
 def _require(name: str, mask: np.ndarray, right: np.ndarray, more: str, needed: str) -> None:
     """Raise ValueError for the first place of a mask that is not right."""
+    right = np.logical_and.reduce(right, axis=-1) if right.ndim > mask.ndim else right
     if not right.all():
         place = np.argwhere(~right)[0].tolist()
         raise ValueError(f"input {name!r}{place} is {mask[tuple(place)]}{more}; {needed}")
@@ -68,14 +207,3 @@ def without_padding_ids(ids: np.ndarray, padding: Sequence[int], rows: int) -> n
     for _ in padding:
         ids = np.where(np.isin(ids, padding), (ids + 1) % rows, ids)
     return ids
-
-
-def part_of(argument: Any, index: Sequence[int], count: int) -> Any:
-    """The first `count` tokens of one sequence of an argument, with all its leading dimensions."""
-    if isinstance(argument, (tuple, list)):
-        return type(argument)(part_of(part, index, count) for part in argument)
-    if isinstance(argument, dict):
-        return {name: part_of(part, index, count) for name, part in argument.items()}
-    if not isinstance(argument, np.ndarray):
-        return argument
-    return argument[(*(slice(i, i + 1) for i in index), slice(count))]

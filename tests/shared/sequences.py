@@ -17,7 +17,17 @@ def results_of(
     interpreter: Interpreter, graph: LogicalGraph, interface: Interface, arguments: Sequence[Any]
 ) -> Any:
     """The results, nested as in the module. The last leading dimension of the inputs is the tokens of a
-    sequence."""
+    sequence. Each sequence with padding is computed without."""
+    if (parts := interface.without_padding(arguments)) is not None:
+        rows = [_rows(interpreter, graph, interface, part) for part in parts]
+        return interface.rebuilt(interface.with_padding(rows, arguments), arguments)
+    return interface.rebuilt(_rows(interpreter, graph, interface, arguments), arguments)
+
+
+def _rows(
+    interpreter: Interpreter, graph: LogicalGraph, interface: Interface, arguments: Sequence[Any]
+) -> dict[str, np.ndarray]:
+    """The results by name, for sequences without padding."""
     taken = interface.taken(arguments)
     kinds = {value.name: value.kind for value in graph.inputs}
     rows: dict[str, np.ndarray] = {}
@@ -26,4 +36,4 @@ def results_of(
         sequences, tokens = prod(lead[:-1]), lead[-1] if lead else 1
         rows[name] = array.reshape(sequences, tokens, *array.shape[len(lead) :])
     passes = [interpreter({name: x[i] for name, x in rows.items()})[0] for i in range(sequences)]
-    return interface.rebuilt({n: np.concatenate([p[n] for p in passes]) for n in graph.outputs}, arguments)
+    return {name: np.concatenate([one[name] for one in passes]) for name in graph.outputs}

@@ -134,9 +134,7 @@ def _binary(draft: Draft, node: Node) -> None:
         value, table = (b, a) if a in draft.tables else (a, b)
         if target in PRODUCTS:
             return draft.half(node, Product.of(draft, node, value, table))
-        if target not in SUMS or alpha != 1 or SUMS[target] != 1:
-            raise Unsupported("a table of positions can only be added or multiplied")
-        draft.rows_for_positions(node, table)
+        draft.rows_for_positions(table)
     if draft.knows(a) != draft.knows(b) and _of_constant(draft, node, a, b):
         return None
     if (factor := _factor(draft, target, a, b)) is not None:

@@ -6,7 +6,7 @@ program is a table: there it has a row for each position of the context, and the
 those of the shorter program.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frontend.in_place import is_in_place
+from streamgen.model.frontend.parts import parts_of
 from streamgen.model.frontend.tables import Tables
 from streamgen.model.frontend.trace import Constants, Unsupported, aten, is_constant_call, shape, where
 
@@ -31,17 +32,22 @@ class LongProgram:
         self.constants, self.tokens = constants, tokens
         self.nodes = list(constants.program.graph.nodes)
         self._calls: dict[Node, None] = {}  # on constants, in order
-        known: set[Node] = set()
-        for node in self.nodes:
+        self._known: set[Node] = set()  # constants
+        self._changing = False
+        self.add(self.nodes)
+
+    def add(self, nodes: Sequence[Node]) -> None:
+        """Note nodes of the program, in order."""
+        for node in nodes:
             if node.meta.get("val") is None:
                 continue
             if node.op == "placeholder":
-                if isinstance(node.meta["val"], torch.Tensor) and constants.placeholder(node):
-                    known.add(node)
-            elif is_constant_call(node, known):
+                if isinstance(node.meta["val"], torch.Tensor) and self.constants.placeholder(node):
+                    self._known.add(node)
+            elif is_constant_call(node, self._known):
                 self._calls[node] = None
-                known.add(node)
-        self._changing = any(map(is_in_place, self._calls))
+                self._known.add(node)
+                self._changing = self._changing or is_in_place(node)
 
     def value(self, node: Node) -> Any:
         """The value of a constant, after all calls that change it in place."""
@@ -92,7 +98,8 @@ class CountedTables(Tables):
         super().__init__(constants, torch.arange(tokens))
         self.long = long
         nodes = constants.program.graph.nodes
-        self._twins = paired(list(nodes), long.nodes, f"for {long.tokens} tokens than for {tokens}")
+        self._numbers = f"for {long.tokens} tokens than for {tokens}"
+        self._twins = paired(list(nodes), long.nodes, self._numbers, {})
         self._alike: set[Node] = set()
         self._shifted: dict[Node, Unsupported] = {}  # constants that may only be added to scores
 
@@ -104,6 +111,22 @@ class CountedTables(Tables):
         if not isinstance(node, Node) or node not in self.constants.tensors:
             return False
         return isinstance(node.meta["val"], torch.Tensor) and shape(node) != shape(self._twins[node])
+
+    def is_uniform(self, node: Node) -> bool:
+        rows: torch.Tensor = self.long.value(self._twins[node])
+        for d, (few, many) in enumerate(zip(shape(node), rows.shape, strict=True)):
+            if few != many and not torch.equal(rows, rows.narrow(d, 0, 1).expand(rows.shape)):
+                return False
+        return True
+
+    def add_parts(self, node: Node, parts: Sequence[Node], readable: Collection[Any]) -> None:
+        apart = parts_of(self.long.constants.program.graph, self._twins[node], readable)
+        others = [] if apart is None else apart[0]
+        try:
+            self._twins = paired(parts, others, self._numbers, self._twins)
+        except UnsupportedOperationError as error:
+            raise Unsupported(str(error)) from None
+        self.long.add(others)
 
     def masks(self, tokens: int, keys: int) -> tuple[int, int]:
         return self.context, max(self.context, keys)
@@ -169,10 +192,13 @@ class CountedTables(Tables):
         self._shifted[node] = other
 
 
-def paired(nodes: Sequence[Node], others: Sequence[Node], numbers: str) -> dict[Node, Node]:
+def paired(
+    nodes: Sequence[Node], others: Sequence[Node], numbers: str, known: Mapping[Node, Node]
+) -> dict[Node, Node]:
     """For each node of a program its own in a program for another number of rows, which may lack slices that
-    take all rows. numbers: of both programs, for the UnsupportedOperationError if their calls differ."""
-    twins: dict[Node, Node] = {}
+    take all rows. numbers: of both programs, for the UnsupportedOperationError if their calls differ. known:
+    pairs of earlier nodes."""
+    twins = dict(known)
 
     def is_pair(node: Node, other: Node) -> bool:
         if node.op != other.op or (node.op == "call_function" and node.target != other.target):

@@ -438,15 +438,16 @@ class Draft:
         names = {name for name, _ in self.elements.parts(contents.reshape(-1) // self.elements.stride)}
         return all(name in self._most or self._numbers.get(name, 0.5) % 1 == 0 for name in names)
 
-    def rows_for_positions(self, node: Node, table: Node) -> None:
+    def rows_for_positions(self, table: Node) -> None:
         """Add a table [.., tokens, features] as a value with a row for each position of the context."""
         if table in self.contents:
             return
         tokens, context = self.elements.rows, self.tables.context
         extents = shape(table)
-        if not table.meta["val"].is_floating_point() or extents.numel() != tokens * extents[-1]:
+        truth_or_float = table.meta["val"].dtype == torch.bool or table.meta["val"].is_floating_point()
+        if not truth_or_float or extents.numel() != tokens * extents[-1]:
             raise Unsupported(
-                f"a table {list(extents)} of positions is added; [1, tokens, features] is needed"
+                f"it reads a table {list(extents)} of positions; [1, tokens, features] is needed"
             )
         positions = torch.arange(-(-context // tokens) * tokens).clamp(max=context - 1)
         pieces = [self.tables.at(table, some).reshape(tokens, -1) for some in positions.split(tokens)]

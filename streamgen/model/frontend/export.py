@@ -18,9 +18,10 @@ from streamgen.base.turns import one_at_a_time
 from streamgen.model.frames import Frame
 from streamgen.model.frontend.elements import NEEDED
 from streamgen.model.frontend.frames import frames_of, grown, layouts_of, may_help, stacked
+from streamgen.model.frontend.hidden_tokens import hides_padding
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.joined import MOST_COLUMNS, Joined, Reading, as_given, readings
-from streamgen.model.frontend.masks import hides_padding, masks_of, possible_masks
+from streamgen.model.frontend.masks import Mask, masks_of, possible_masks, without_padding
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.frontend.self_check import require_equal_module
 from streamgen.model.frontend.sequences import FewRows, ResultAhead
@@ -97,17 +98,25 @@ def import_structured(
             raise TypeError(f"example input {position} is {type(leaf).__name__}; a torch.Tensor is needed")
         if leaf.is_complex() or (leaf.dtype == torch.bool and position not in masks):
             raise TypeError(
-                f"example input {position} is {leaf.dtype}; it must hold floats, or integers that choose "
-                "rows of a table"
+                f"example input {position} is {leaf.dtype}; it must hold floats, integers that choose "
+                "rows of a table, or a mask of the tokens, which hides none or those behind each token"
             )
         if not leaf.numel() or (is_ids(leaf) and not leaf.ndim):
             raise ValueError(f"example input {position} has shape {list(leaf.shape)}; it must hold tokens")
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise ValueError("no example inputs are given")
     torn: list[bool] = []
-    asked = _Asked(module, leaves, spec, longest, framed, {"torn": torn})
+    plain = without_padding(leaves, masks)
+    asked = _Asked(module, plain, spec, longest, framed, {"torn": torn})
     try:
-        return _with_masks(asked, masks)
+        imported = _with_masks(asked, masks)
+        for position, mask in masks.items():
+            if not imported.masks[mask.name].pads and not torch.equal(plain[position], leaves[position]):
+                raise ValueError(
+                    f"example input {position} ({mask.name}) hides tokens, and a result depends on them, or "
+                    "holds integers for each token; an example of one sequence without padding is needed"
+                )
+        return imported
     except UnsupportedOperationError as error:
         if not (within and any(torn)) or isinstance(error, DependsOnTokensError):
             raise
@@ -117,11 +126,11 @@ def import_structured(
             raise (other if len(other.operations) < len(error.operations) else error) from None
 
 
-def _with_masks(asked: _Asked, masks: Mapping[int, str]) -> Imported:
+def _with_masks(asked: _Asked, masks: Mapping[int, Mask]) -> Imported:
     """The import with these masks, or else with inputs as masks that may be some."""
     try:
         return _first_reading(asked, masks)
-    except UnsupportedOperationError:
+    except (UnsupportedOperationError, ValueError):
         if masks or not (others := possible_masks(asked.module, asked.leaves, asked.spec)):
             raise
         try:
@@ -131,7 +140,7 @@ def _with_masks(asked: _Asked, masks: Mapping[int, str]) -> Imported:
         raise
 
 
-def _first_reading(asked: _Asked, masks: Mapping[int, str]) -> Imported:
+def _first_reading(asked: _Asked, masks: Mapping[int, Mask]) -> Imported:
     """The import with the first of the `readings` of the inputs that is possible, and if there is one, that
     leaves the leading dimensions of its results as they are.
 
@@ -197,7 +206,7 @@ def _badness(refusal: UnsupportedOperationError) -> tuple[int, int]:
 
 
 def _in_any_frames(
-    asked: _Asked, masks: Mapping[int, str], frames: Mapping[int, Frame] | None
+    asked: _Asked, masks: Mapping[int, Mask], frames: Mapping[int, Frame] | None
 ) -> Imported | None:
     """The import with inputs in the same places of a frame, or else in places of their own."""
     try:
@@ -214,7 +223,7 @@ def _in_any_frames(
 
 
 def _in_frames(
-    asked: _Asked, masks: Mapping[int, str], frames: Mapping[int, Frame] | None
+    asked: _Asked, masks: Mapping[int, Mask], frames: Mapping[int, Frame] | None
 ) -> Imported | None:
     """The import with inputs in frames, or in longer ones if the module needs them; None if there are no
     frames, or a result cannot be given."""

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from streamgen.model.frames import Frame
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.operations import PlaceRows, ReduceTokens, TokenRow
+from streamgen.model.padding import MaskRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +53,9 @@ class Imported:
     features; empty for ids without columns and for a result without a dimension of features. ids: by name of
     an argument that holds ids, the inputs of the graph that take its columns, each with the number of rows
     that its ids choose from. whole: every input is one row, so that the graph holds for these shapes alone.
-    masks: by name of an argument that tells tokens from padding, whether there may be padding, behind the
-    tokens; the graph computes sequences without padding. padding: by name of an input of the graph, the ids
-    that the module takes for padding; the graph is right for all others. types: by name of a result that
-    torch gives as truth values or as integers, the type that torch gives.
+    masks: by name of an argument that is a mask, its rule; the graph computes sequences without padding.
+    padding: by name of an input of the graph, the ids that the module takes for padding; the graph is right
+    for all others. types: by name of a result that torch gives as truth values or as integers, that type.
     unused: by name of an argument of floats that no result depends on, the extent of its last dimension.
     frames: by name of an argument or a result, how it lies in a frame.
     """
@@ -67,7 +67,7 @@ class Imported:
     trailing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     ids: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     whole: bool = False
-    masks: Mapping[str, bool] = field(default_factory=dict)
+    masks: Mapping[str, MaskRule] = field(default_factory=dict)
     padding: Mapping[str, frozenset[int]] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     unused: Mapping[str, int] = field(default_factory=dict)

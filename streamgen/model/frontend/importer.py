@@ -254,6 +254,8 @@ class Importer:
         Unsupported with the reason against the first if none of these is possible."""
         try:
             self._import(node, known, outside)
+        except IndexError as error:  # torch does not look at the places of rows when it traces
+            raise Unsupported(f"it does not run: {error}") from None
         except Unsupported:
             if not self._made_whole(node, known, outside) and not self._imported_in_parts(node):
                 raise
@@ -287,6 +289,7 @@ class Importer:
         if apart is None or not self._compute_halves(node.all_input_nodes):
             return False
         calls, result = apart
+        self.draft.tables.add_parts(node, calls, self.readable)
         try:
             for call in calls:
                 self._imported(call, known=call.target in self.readable)

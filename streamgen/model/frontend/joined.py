@@ -24,6 +24,7 @@ from streamgen.base.errors import GraphError
 from streamgen.model.frames import Frame
 from streamgen.model.frontend.frames import framed, result_frame, unframed
 from streamgen.model.frontend.imported import Imported, Structure
+from streamgen.model.frontend.masks import Mask
 from streamgen.model.frontend.trace import is_ids
 from streamgen.model.nests import ALL, leading_rule
 
@@ -33,23 +34,14 @@ MOST_ELEMENTS = 1 << 13  # of all inputs that are read whole
 
 
 @dataclass(frozen=True, eq=False)
-class Mask:
-    """An argument that tells tokens from padding. rank: the number of its dimensions."""
-
-    name: str
-    dtype: torch.dtype
-    rank: int
-
-
-@dataclass(frozen=True, eq=False)
 class Reading:
     """Example arguments, with the last dimensions of their tensors joined.
 
     own: the nest of the module. leaves, spec: as the importer takes them, with a tuple of columns in the
     place of ids that have several. trailing: for each leaf of `own`, the extents that are joined; None for a
     leaf that stays as it is. columns: for each leaf of `own`, how many of `leaves` it becomes. whole: no
-    dimension is tokens. masks: by number of a leaf of `own` that is a mask, its name, its type and its
-    dimensions; its leaf is None, and the module gets ones. frames: by number of a leaf of `own`, how it lies
+    dimension is tokens. masks: by number the leaves of `own` that are masks; their leaves are None, and the
+    module gets masks without padding. frames: by number of a leaf of `own`, how it lies
     in a frame.
     """
 
@@ -68,15 +60,15 @@ class Reading:
         leaves: Sequence[Any],
         own: pytree.TreeSpec,
         frames: Mapping[int, Frame],
-        names: Mapping[int, str],
+        masks: Mapping[int, Mask],
     ) -> "Reading":
-        """Each tensor in its frame. names: of the leaves that are masks."""
+        """Each tensor in its frame. masks: the leaves that are masks, by number."""
         rows = [framed(frames[p], leaf) if p in frames else leaf for p, leaf in enumerate(leaves)]
         tokens = [
-            leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) and p not in names else None
+            leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) and p not in masks else None
             for p, leaf in enumerate(rows)
         ]
-        return replace(cls.of(rows, own, tokens, masks_named(leaves, names)), frames=frames)
+        return replace(cls.of(rows, own, tokens, masks), frames=frames)
 
     @classmethod
     def of(
@@ -111,17 +103,20 @@ class Reading:
         trailing = [tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
         return cls(own, flat, own, trailing, [1] * len(flat), whole=True)
 
-    def rejoined(self, leaves: Sequence[Any]) -> list[Any]:
-        """The leaves of `own` from those that the importer takes."""
+    def rejoined(self, leaves: Sequence[Any], hidden: int = 0) -> list[Any]:
+        """The leaves of `own` from those that the importer takes. hidden: tokens that masks hide at the end
+        of a sequence."""
         rest = iter(leaves)
         pieces = [list(islice(rest, count)) for count in self.columns]
         own = [
             some[0] if extents is None else _joined(some).reshape((*some[0].shape[:-1], *extents))
             for some, extents in zip(pieces, self.trailing, strict=True)
         ]
-        first = next(leaf for leaf in own if isinstance(leaf, torch.Tensor))
+        tensors = [leaf for leaf in own if isinstance(leaf, torch.Tensor)]
+        shapes = [leaf.shape if is_ids(leaf) else leaf.shape[:-1] for leaf in tensors]
         for position, mask in self.masks.items():
-            own[position] = torch.ones(first.shape[: mask.rank], dtype=mask.dtype)
+            lead = next(shape for shape in shapes if len(shape) >= len(mask.lead))
+            own[position] = mask.of(lead, hidden)
         for position, frame in self.frames.items():
             rows = own[position]
             ones = position in self.masks
@@ -165,22 +160,15 @@ class Joined(torch.nn.Module):
         return pytree.tree_unflatten(rows, spec)
 
 
-def masks_named(leaves: Sequence[Any], names: Mapping[int, str]) -> dict[int, Mask]:
-    """The masks among leaves, by number. names: their names."""
-    return {p: Mask(name, leaves[p].dtype, leaves[p].ndim) for p, name in names.items()}
-
-
 def readings(
-    leaves: Sequence[Any], spec: pytree.TreeSpec, names: Mapping[int, str] = MappingProxyType({})
+    leaves: Sequence[Any], spec: pytree.TreeSpec, masks: Mapping[int, Mask] = MappingProxyType({})
 ) -> Iterator[Reading]:
     """The readings of example arguments.
 
     First all dimensions of ids and all but the last of others are tokens, if the inputs then hold equal
     numbers of tokens. Then fewer and fewer leading dimensions are tokens. The last reading is whole, unless
-    there are ids or very many elements. names: of the leaves that are masks; all of their dimensions are
-    tokens.
+    there are ids or very many elements. masks: the leaves that are masks, by number.
     """
-    masks = masks_named(leaves, names)
     ranks = [
         leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) and p not in masks else None
         for p, leaf in enumerate(leaves)
@@ -232,7 +220,10 @@ def as_given(
             joined[name] = shape[tokens:]
             shapes[position] = (*shape[:tokens], prod(shape[tokens:]))
     results = replace(imported.results, shapes=tuple(shapes))
-    masks = {mask.name: pads for mask in reading.masks.values()}
+    masks = {
+        mask.name: replace(mask.rule, pads=pads and not mask.rule.of_scores)
+        for mask in reading.masks.values()
+    }
     frames = {imported.arguments.names[p]: frame for p, frame in reading.frames.items()}
     if isinstance(wrapped, Joined):
         frames |= {imported.results.names[p]: frame for p, frame in wrapped.results.items()}

@@ -211,7 +211,7 @@ def _refused(wrapped: _OnIds, call: TextCall, tokens: int) -> str:
         raise error
     if error is not None:
         return first_line(error)
-    rows = logits.numel() // logits.shape[-1] if logits.ndim else 0
+    rows = logits.numel() // logits.shape[-1] if logits.ndim and logits.numel() else 0
     return "" if rows in (1, tokens) else f"it makes logits for {rows} of {tokens} ids"
 
 
@@ -251,11 +251,13 @@ def _traced(wrapped: _OnIds, call: TextCall, context: int) -> "_OwnImporter":
     short, long = exported(TOKENS), LongProgram(exported(context), context)
     while (fewer := long.tokens_with_rows()) is not None:
         if fewer >= context:
-            raise ValueError(f"the module looks up other rows of a table than {context} ids have positions")
+            raise NoLanguageModel(
+                f"the module looks up other rows of a table than {context} ids have positions"
+            )
         context = fewer
         long = LongProgram(exported(context), context)
     if context <= TOKENS:
-        raise ValueError(f"the module has {context} positions; at least {TOKENS + 1} are needed")
+        raise NoLanguageModel(f"the module has {context} positions; at least {TOKENS + 1} are needed")
     tables = CountedTables(short, TOKENS, long)
     draft = Draft(short, TOKENS, tables, WRAPPER, last=True)
     draft.source = SourceCalls() if call.source else None
@@ -269,18 +271,18 @@ class _OwnImporter(Importer):
         super().__init__(program, draft)
         self.tables = tables
         self.states = _states(program)
+        self.logits = 0  # of a token
 
     def graph(self, name: str) -> LogicalGraph:
         """The graph of the language model."""
         (logits,) = self._walk()
         assert logits is not None
-        features = self.draft.elements.size(logits)
         for operation in self.draft.operations:
             rows = operation.op.vocabulary
-            if rows is not None and rows != features:
+            if rows is not None and rows != self.logits:
                 raise NoLanguageModel(
-                    f"the module makes {features} logits and {rows} ids have an embedding; a language model "
-                    "makes a logit for each id"
+                    f"the module makes {self.logits} logits and {rows} ids have an embedding; a language "
+                    "model makes a logit for each id"
                 )
         graph = folded(name, self._with_caches(self.draft.operations), logits, self.tables.context)
         source = self.draft.source
@@ -371,6 +373,7 @@ class _OwnImporter(Importer):
         rows, columns = elements.lines(contents.reshape(-1, contents.shape[-1]))
         if not torch.equal(rows, elements.tokens[-len(rows) :]):
             raise Unsupported("logits must come in the order of the ids")
+        self.logits = columns.numel()
         return self.draft.value(self.program.graph.find_nodes(op="output")[0], columns)
 
     def _with_caches(self, operations: Sequence[Operation]) -> list[Operation]:

@@ -52,8 +52,8 @@ def as_truth(draft: Draft, node: Node) -> None:
 def _argument(draft: Draft, builder: FormulaBuilder, value: Any) -> Any:
     """A tensor or a number in the expression; anything else as it is."""
     if isinstance(value, Node):
-        if value in draft.tables:
-            raise Unsupported("a table of positions can only be added or multiplied")
+        if value in draft.tables and not draft.tables.is_uniform(value):
+            draft.rows_for_positions(value)
         if draft.knows(value) or not _is_number(tensor := draft.constants.tensors[value]):
             return builder.value(value)
         value = float(tensor.reshape(-1)[0])
@@ -328,11 +328,11 @@ def _of_scores(rule: Rule) -> Handler:
         masks = any(source in draft.partial for source in node.all_input_nodes)
         if masks or not any(draft.knows(source) for source in node.all_input_nodes):
             return self_attention.filled(draft, node)
-        if any(source in draft.tables for source in node.all_input_nodes):
-            raise Unsupported(self_attention.MASK)
         try:
             return express(draft, node, rule)
         except Unsupported:
+            if any(source in draft.tables for source in node.all_input_nodes):
+                raise Unsupported(self_attention.MASK) from None
             mask: Any = arguments(node).get("mask", arguments(node).get("condition"))
             if draft.knows(mask):
                 raise
@@ -375,7 +375,9 @@ def _quotient(draft: Draft, node: Node) -> None:
     """A quotient of two values, if it is not half of an operation; other quotients are products."""
     a, b = node.args[:2]
     halves = a in draft.partial or b in draft.partial
-    if halves or not draft.knows(b) or b in draft.tables or arithmetic.is_softsign(draft, a, b):
+    if b in draft.tables and not halves:
+        draft.rows_for_positions(b)
+    if halves or not draft.knows(b) or arithmetic.is_softsign(draft, a, b):
         return arithmetic.CALLS[aten.div.Tensor](draft, node)
     return express(draft, node, _by_name("divide"))
 

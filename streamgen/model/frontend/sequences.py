@@ -228,7 +228,8 @@ class Sequences:
 
     def only(self, node: Node, source: str, places: torch.Tensor, other: float) -> str:
         """A value with a number in all places of a sequence but these."""
-        return self._either(node, places, source, other, f"{node.name}_of_places")
+        features = self.draft.elements.size(source)
+        return self._either(node, places, (source, features), other, f"{node.name}_of_places")
 
     def merged(self, node: Node, contents: torch.Tensor) -> torch.Tensor:
         """Contents whose rows are parts of one value, if they are of several values, or of constants, in
@@ -278,12 +279,15 @@ class Sequences:
                 result = value
                 continue
             here = [index for index in range(len(columns)) if torch.equal(columns[index], kind)]
-            result = self._either(node, places[here], value, result, f"{node.name}_by_place")
+            result = self._either(node, places[here], (value, len(kind)), result, f"{node.name}_by_place")
         return result
 
-    def _either(self, node: Node, places: torch.Tensor, value: str, other: str | float, name: str) -> str:
-        """A value in some places of each sequence, another one or a number in the others."""
-        features = self.draft.elements.size(value)
+    def _either(
+        self, node: Node, places: torch.Tensor, chosen: tuple[str, int], other: str | float, name: str
+    ) -> str:
+        """A value, with its features, in some places of each sequence, another one or a number in the
+        others."""
+        value, features = chosen
         names = {"here": self._by_places(node, places, np.ones((len(places), features), np.float32))}
         names |= {"value": value, "other": str(other)}
         builder = FormulaBuilder()

@@ -4,6 +4,7 @@ constants.
 A table can be computed for any positions.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -46,6 +47,13 @@ class Tables:
         return int(self.traced[-1]) + 1
 
     counts = False  # whether positions are counted by the module, not given
+
+    def is_uniform(self, node: Node) -> bool:
+        """Whether a table has the same row for every position."""
+        return False
+
+    def add_parts(self, node: Node, parts: Sequence[Node], readable: Collection[Any]) -> None:
+        """Note the calls that a call is taken apart into. readable: calls that are left whole."""
 
     def masks(self, tokens: int, keys: int) -> tuple[int, int]:
         """Extents of the masks of so many queries and keys, as `shown` has them."""

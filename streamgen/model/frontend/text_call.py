@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+from streamgen.model.frontend.masks import Mask, plain_mask
+from streamgen.model.frontend.trace import is_ids
 
 
 class NoLanguageModel(ValueError):  # noqa: N818 - callers see a ValueError
@@ -34,7 +38,8 @@ def logits_of(results: Any) -> torch.Tensor:
 @dataclass(frozen=True)
 class TextCall:
     """How a module is called. lead: dimensions of extent 1 before and behind the tokens. others: the
-    arguments after the ids; a `Positions` among them becomes a tensor of positions. source: the last
+    arguments after the ids; a `Positions` among them becomes a tensor of positions, and a `Mask` one without
+    padding. source: the last
     arguments, of which the source of the text is made."""
 
     lead: tuple[int, int]
@@ -51,7 +56,7 @@ class TextCall:
                 f"ids have shape {list(ids.shape)}; one text is needed: [1, T], [T] or [T, 1]"
             )
         tokens = long[-1] if long else ids.ndim - 1
-        taken = tuple(_argument(value, ids.shape[tokens]) for value in others)
+        taken = tuple(_argument(value, ids.shape, tokens) for value in others)
         return cls((tokens, ids.ndim - 1 - tokens), ids.dtype, taken)
 
     def ids(self, ids: torch.Tensor) -> torch.Tensor:
@@ -61,7 +66,9 @@ class TextCall:
 
     def arguments(self, tokens: int) -> list[Any]:
         """The arguments after so many ids."""
-        return [value.of(tokens) if isinstance(value, Positions) else value for value in self.others]
+        before, behind = self.lead
+        lead = (1,) * before + (tokens,) + (1,) * behind
+        return [value.of(lead) if isinstance(value, Positions | Mask) else value for value in self.others]
 
 
 @dataclass(frozen=True)
@@ -72,29 +79,33 @@ class Positions:
     lead: int
     dtype: torch.dtype
 
-    def of(self, tokens: int) -> torch.Tensor:
-        """The positions of so many ids."""
-        return torch.arange(tokens, dtype=self.dtype).reshape((1,) * self.lead + (-1,))
+    def of(self, extents: Sequence[int]) -> torch.Tensor:
+        """The positions of ids of this shape."""
+        return torch.arange(prod(extents), dtype=self.dtype).reshape((1,) * self.lead + (-1,))
 
 
-def _argument(value: Any, tokens: int) -> Any:
-    """An argument after the ids, of an example with so many of them."""
+def _argument(value: Any, lead: Sequence[int], dimension: int) -> Any:
+    """An argument after the ids, of an example with so many of them. lead: the shape of the ids, whose tokens
+    are in this dimension."""
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
     if not isinstance(value, torch.Tensor):
         raise NoLanguageModel(
-            f"an argument after the ids is {type(value).__name__}; it must be a number, or the positions"
+            f"an argument after the ids is {type(value).__name__}; it must be a number, the "
+            "positions or a mask"
         )
-    if value.is_floating_point() or not torch.equal(
-        value.reshape(-1), torch.arange(tokens, dtype=value.dtype)
-    ):
-        raise NoLanguageModel(
-            f"an argument after the ids is a tensor {list(value.shape)} of {value.dtype}; only positions of "
-            f"the ids are allowed there, 0 to {tokens - 1}"
-        )
-    if tokens == 1:
+    tokens = lead[dimension]
+    if is_ids(value) and torch.equal(value.reshape(-1).long(), torch.arange(tokens)) and tokens > 1:
+        return Positions(value.ndim - 1, value.dtype)
+    if (mask := plain_mask(value, lead)) is not None:
+        return mask
+    if tokens == 1 and is_ids(value) and value.numel() == 1 and not value.any():
         raise NoLanguageModel(
             f"an argument after the ids is a tensor {list(value.shape)} that holds 0; an example with more "
             "ids tells whether it is a position"
         )
-    return Positions(value.ndim - 1, value.dtype)
+    raise NoLanguageModel(
+        f"an argument after the ids is a tensor {list(value.shape)} of {value.dtype}; only positions of "
+        f"the ids are allowed there, 0 to {tokens - 1}, and masks that hide no token or those behind each "
+        "token"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from streamgen.base.errors import UnsupportedOperationError
+from streamgen.base.errors import ImportMismatchError, UnsupportedOperationError
 from streamgen.model.frontend.alike import alike, alike_for
 from streamgen.model.frontend.draft import Draft
 from streamgen.model.frontend.extents import Decision, decisions, one_token, unseen, untried
@@ -132,7 +132,11 @@ class Counts:
         same graph, and results nested in the same way, with as many dimensions."""
         if extents[d] == 1 and of_sequences(imported.graph):  # a trace of one token reduces none
             leaves = self._run(dict(enumerate(extents)))
-            return require_equal_extents(imported, self.module, leaves, self.spec)
+            try:
+                return require_equal_extents(imported, self.module, leaves, self.spec)
+            except ImportMismatchError as error:
+                depends = self._depends(d, extents[d], known, line)
+                raise type(depends)(f"{depends}\n{error}") from None
         try:
             traced = self._trace(dict(enumerate(extents)))
         except UnsupportedOperationError as error:

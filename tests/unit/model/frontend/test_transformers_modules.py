@@ -56,7 +56,7 @@ def test_a_dict_of_a_tokenizer() -> None:
     assert interface is not None and interface.arguments == (
         {name: name for name in ("input_ids", "token_type_ids", "attention_mask")},
     )
-    assert interface.masks == {"attention_mask": True}
+    assert interface.masks["attention_mask"].pads
     given = encoded(7, types=True)
     with torch.no_grad():
         require_near(results_of(reference(graph), graph, interface, (arrays(given),)), model(**given))
@@ -76,20 +76,19 @@ def test_a_dict_of_a_tokenizer() -> None:
 
 
 def test_hidden_states_and_arguments_in_order() -> None:
-    """Tuples among the results stay tuples; token by token a mask may hide nothing."""
+    """Tuples among the results stay tuples; rows of hidden tokens are NaN."""
     model = small("Bert", output_hidden_states=True, num_hidden_layers=1)
     ids = encoded(5)["input_ids"]
     graph, interface = import_any(model, (ids, torch.ones_like(ids)))
-    assert interface is not None and interface.masks == {"attention_mask": False}
-    given = arrays((ids, torch.ones_like(ids)))
-    found = results_of(reference(graph), graph, interface, given)
-    assert isinstance(found["hidden_states"], tuple) and len(found["hidden_states"]) == 2
-    with torch.no_grad():
-        require_near(found, model(ids))
-    with pytest.raises(
-        ValueError, match=r"hides a token; padding can be left out only if every result is one"
-    ):
-        interface.taken((given[0], np.array([[1, 1, 1, 1, 0]])))
+    assert interface is not None and interface.masks["attention_mask"].pads
+    for mask in (torch.ones_like(ids), torch.tensor([[1, 1, 1, 1, 0]])):
+        found = results_of(reference(graph), graph, interface, arrays((ids, mask)))
+        assert isinstance(found["hidden_states"], tuple) and len(found["hidden_states"]) == 2
+        with torch.no_grad():
+            wanted = model(ids, mask)
+        for rows in (wanted.last_hidden_state, *wanted.hidden_states):
+            rows[mask == 0] = torch.nan
+        require_near(found, wanted)
 
 
 def test_ids_of_padding() -> None:
@@ -221,8 +220,10 @@ def test_bad_examples() -> None:
     with pytest.raises(TypeError, match="example_inputs have the key 3; the names of arguments are needed"):
         import_any(model, {3: torch.zeros(1, 2, dtype=torch.int64)})
     example = encoded(4)
-    example["attention_mask"][0, 3] = 0
-    with pytest.raises(ValueError, match=r"\(attention_mask\) hides tokens; an example of ones is needed"):
+    example["attention_mask"][0, 2] = 0
+    with pytest.raises(
+        ValueError, match=r"\(attention_mask\) hides the first token, or one in front of anot"
+    ):
         import_any(model, example)
     with pytest.raises(ValueError, match="an id may be outside its table"):
         import_any(model, torch.full((1, 4), VOCABULARY))
