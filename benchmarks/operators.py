@@ -1,4 +1,5 @@
-"""How much of torch the importer takes: torch's own list of operators and its sample inputs; small modules.
+"""How much of torch the importer takes: torch's own list of operators and its sample inputs; small modules;
+both behind an embedding of ids.
 
     python benchmarks/operators.py [WORD ...] [--list] [--samples 2]
 
@@ -48,6 +49,7 @@ OWN = str(Path(streamgen.__file__).parent)
 OUTCOMES = ("right", "refused", "wrong", "bare")
 LARGEST = 4096  # elements of a sample input
 DRAWN = 40  # sample inputs of an operator, of which some are taken
+ROWS = 997  # of a table of ids, at least: results of as many features would be logits
 F24, WITH_CODES = 2e-3, 6e-2  # differences that are roundings, as a share of the norm: of f24, of 8-bit codes
 LEFT_OUT = re.compile(
     r"conv|pool|interpolate|upsample|unfold|grid_sample|^fft|stft|sparse|^linalg\.(?!norm|vec|multi)|^special|"
@@ -137,6 +139,31 @@ def small_modules() -> Iterator[Case]:
         yield Case(name, Sample(call, (inputs, {})).eval(), inputs)
 
 
+class OfIds(torch.nn.Module):
+    """A case whose first input is rows of a table. Its other inputs are buffers."""
+
+    def __init__(self, case: Case, rows: torch.Tensor) -> None:
+        super().__init__()
+        self.module, self.rows = case.module, torch.nn.Embedding.from_pretrained(rows)
+        self.others = len(case.inputs) - 1
+        for index, value in enumerate(case.inputs[1:]):
+            self.register_buffer(f"other{index}", value)
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        return self.module(self.rows(ids), *(getattr(self, f"other{i}") for i in range(self.others)))
+
+
+def of_ids(cases: Iterator[Case]) -> Iterator[Case]:
+    """The cases whose first input has two dimensions or more, for ids: the rows of that input are a table."""
+    for case in cases:
+        first = case.inputs[0] if case.inputs else torch.zeros(())
+        if first.ndim > 1 and first.numel():
+            rows = torch.from_numpy(round_f24(first.reshape(-1, first.shape[-1]).numpy()))
+            ids = torch.arange(len(rows)).reshape(first.shape[:-1])
+            more = rows[torch.arange(max(len(rows), ROWS)) % len(rows)]
+            yield Case(case.name, OfIds(case, more).eval(), (ids,))
+
+
 def _run(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> Any:
     with torch.no_grad():
         return module(*(value.clone() for value in inputs))
@@ -151,7 +178,7 @@ def outcome(case: Case) -> tuple[str, str]:
     except Exception as error:  # noqa: BLE001 - the kind of error is what is asked
         last = traceback.extract_tb(error.__traceback__)[-1]
         raised = last.filename.startswith(OWN) and (last.line or "").startswith("raise")
-        meant = isinstance(error, StreamgenError) or (type(error) in (TypeError, ValueError) and raised)
+        meant = isinstance(error, StreamgenError) or (isinstance(error, TypeError | ValueError) and raised)
         return ("refused" if meant else "bare"), f"{type(error).__name__}: {_first_line(error)}"
 
 
@@ -162,8 +189,12 @@ def _first_line(error: Exception) -> str:
 def _compared(case: Case) -> tuple[str, str]:
     graph, interface = import_any(case.module, case.inputs)
     assert interface is not None
-    given = [round_f24(value.numpy().astype(np.float32)) for value in case.inputs]
-    found = results_of(exact(graph.quantised(Numbers())), graph, interface, given)
+    floats = [value.is_floating_point() for value in case.inputs]
+    given = [
+        round_f24(value.numpy().astype(np.float32)) if real else value.numpy()
+        for value, real in zip(case.inputs, floats, strict=True)
+    ]
+    found = results_of(exact(graph.quantised(Numbers(weights="w8"))), graph, interface, given)
     codes = any(operation.op.matmul or operation.op.attention for _, operation in graph.walk())
     bound = WITH_CODES if codes else F24
     wanted = pytree.tree_leaves(_run(case.module, [torch.from_numpy(value) for value in given]))
@@ -197,6 +228,8 @@ def main() -> None:
     for title, cases in (
         ("operators of torch", operators(options.samples)),
         ("small modules", small_modules()),
+        ("operators, of ids", of_ids(operators(options.samples))),
+        ("small modules, of ids", of_ids(small_modules())),
     ):
         count: Counter[str] = Counter()
         for case in cases:

@@ -39,11 +39,12 @@ class Interface:
     of them joined. only: leading dimensions of the inputs that the module fixes, with their extents.
     trailing: by name of an argument or a result, the last dimensions that hold its features, if not one. ids:
     by name of an argument that holds ids, the inputs that are its columns, each with the number of rows that
-    its ids choose from. whole: all dimensions of all arguments are features of the one row of a run. ranks:
-    the number of leading dimensions of the inputs; None for any number that the rules allow. places: by name
-    of an input that takes the place of each token in its sequence, the number of places. masks: by name of an
-    argument that is a mask, its rule. padding: by name of an input that
-    takes ids, those that the module takes for padding; they must not be given, except where masks hide them.
+    its ids choose from; 0 for a column that is no input, since no result depends on it. whole: all
+    dimensions of all arguments are features of the one row of a run. ranks: the number of leading dimensions
+    of the inputs; None for any number that the rules allow. places: by name of an input that takes the place
+    of each token in its sequence, the number of places. masks: by name of an argument that is a mask, its
+    rule. padding: by name of an input that takes ids, those that the module takes for padding; they must not
+    be given, except where masks hide them.
     All other arguments are inputs of the same name. types: by name of a result that holds truth values or
     integers, the type of its numbers.
     unused: by name of an argument that is no input, since no result depends on it, the extent of its last
@@ -191,6 +192,8 @@ class Interface:
             raise TypeError(f"input {name!r} takes ids, which are integers; numpy's {ids.dtype} is given")
         inputs = {}
         for index, (column, rows) in enumerate(self.ids[name].items()):
+            if not rows:
+                continue
             inputs[column] = ids[..., index]
             wrong = inputs[column][(inputs[column] < 0) | (inputs[column] >= rows)]
             if wrong.size:
@@ -245,6 +248,8 @@ class Interface:
                 else np.stack(
                     [
                         without_padding_ids(inputs[column] % rows, self.padding.get(column, ()), rows)
+                        if rows
+                        else np.zeros(len(next(iter(inputs.values()))), np.int64)
                         for column, rows in self.ids[name].items()
                     ],
                     axis=-1,
@@ -311,7 +316,7 @@ class Interface:
             types={names[name]: kind for name, kind in self.types.items()},
             frames={names[name]: frame for name, frame in self.frames.items()},
             ids={
-                names[name]: {names[column]: rows for column, rows in columns.items()}
+                names[name]: {names.get(column, column): rows for column, rows in columns.items()}
                 for name, columns in self.ids.items()
             },
         )
@@ -375,11 +380,11 @@ class Interface:
             raise ValueError("interface.ids: expected names of inputs, each with columns")
         if not set(stored.padding) <= {column for columns in stored.ids.values() for column in columns}:
             raise ValueError("interface.padding: expected names of inputs that take ids")
-        if any(rows < 1 for columns in stored.ids.values() for rows in columns.values()):
+        if any(min(rows.values()) < 0 or not any(rows.values()) for rows in stored.ids.values()):
             raise ValueError("interface.ids: expected numbers of rows")
         if not set(stored.trailing) <= inputs | set(stored.leading):
             raise ValueError("interface.trailing: expected names of inputs or results")
-        floats = inputs - set(stored.ids)
+        floats = inputs - set(stored.ids) - set(stored.unused)
         ranks = 0 if stored.whole else 1
         if any((len(e) < ranks and n in floats) or any(d < 1 for d in e) for n, e in stored.trailing.items()):
             raise ValueError("interface.trailing: expected extents of 1 or more")
@@ -398,7 +403,8 @@ class Interface:
             if not twice:
                 nested = [name for name in nested if name not in self.masks and name not in self.unused]
                 nested += self.places
-                nested = [column for name in nested for column in self.ids.get(name, (name,))]
+                columns = {name: [c for c, rows in own.items() if rows] for name, own in self.ids.items()}
+                nested = [column for name in nested for column in columns.get(name, [name])]
             if set(nested) != set(names) or (not twice and len(nested) != len(set(names))):
                 raise ValueError(
                     f"{INTERFACE}: its {what} are {', '.join(names_of(nest)) or 'none'}; the design has "

@@ -32,7 +32,7 @@ SUMS = {
     aten.sub_.Tensor: -1,
     aten.rsub.Scalar: -1,
 }
-QUOTIENTS = {aten.div.Tensor, aten.div_.Tensor}
+QUOTIENTS = {getattr(aten, name).Tensor for name in ("div", "div_", "true_divide", "true_divide_")}
 PRODUCTS = {aten.mul.Tensor, aten.mul_.Tensor}
 OF_TWO = SUMS.keys() | QUOTIENTS | PRODUCTS
 
@@ -132,7 +132,7 @@ def _binary(draft: Draft, node: Node) -> None:
         return _product_of(draft, node, a, b)
     if a in draft.tables or b in draft.tables:
         value, table = (b, a) if a in draft.tables else (a, b)
-        if target in PRODUCTS:
+        if target in PRODUCTS and node not in draft.plainly:
             return draft.half(node, Product.of(draft, node, value, table))
         draft.rows_for_positions(table)
     if draft.knows(a) != draft.knows(b) and _of_constant(draft, node, a, b):

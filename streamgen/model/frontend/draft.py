@@ -297,7 +297,11 @@ class Draft:
     def _rearranged(self, node: Node, pieces: Sequence[tuple[str, torch.Tensor]]) -> str:
         """The pieces as places of one value, which is joined from all values that they are part of."""
         names = list(dict.fromkeys(name for name, _ in pieces if name not in self._numbers))
-        names = names or [self.elements.first]  # which gives the rows
+        if not names:  # a value of floats gives the rows
+            other = self._numbers.keys() | self.sequences.ids
+            names = [name for name in self.elements.names if name not in other][:1]
+        if not names:
+            raise Unsupported("it holds numbers alone, and no value of floats is before it")
         if len(names) > MOST_VALUES:
             raise Unsupported(f"its features are of {len(names)} values; {MOST_VALUES} are allowed")
         sizes = [self.elements.size(name) for name in names]

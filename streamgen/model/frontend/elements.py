@@ -142,9 +142,9 @@ class Elements:
         return self._owners[columns]
 
     @property
-    def first(self) -> str:
-        """The value that was added first."""
-        return self._names[0]
+    def names(self) -> list[str]:
+        """All values in the order in which they were added."""
+        return self._names
 
     def are_single(self, columns: torch.Tensor) -> bool:
         """Whether columns are of single values; Unsupported if only some are."""

@@ -10,7 +10,7 @@ from streamgen.model.frontend.difference import BOUND, gap_of
 from streamgen.model.frontend.eager import has_values
 from streamgen.model.frontend.imported import Imported
 from streamgen.model.frontend.joined import WRAPPER, Reading
-from streamgen.model.frontend.trace import plain_attention
+from streamgen.model.frontend.trace import is_ids, plain_attention
 
 
 def hides_padding(imported: Imported, module: torch.nn.Module, reading: Reading) -> bool:
@@ -31,9 +31,12 @@ def hides_padding(imported: Imported, module: torch.nn.Module, reading: Reading)
     for name, leaf in zip(imported.arguments.names, reading.leaves, strict=True):
         if isinstance(leaf, torch.Tensor):
             extents = (*imported.lead, leaf.shape[-1])
-            ids = name is not None and name in graph.vocabularies
-            drawn = imported.drawn(name, extents, generator) if ids else None  # type: ignore[arg-type]
-            leaf = (torch.randn(extents, generator=generator) if drawn is None else drawn).to(leaf.dtype)
+            if name is not None and name in graph.vocabularies:
+                leaf = imported.drawn(name, extents, generator).to(leaf.dtype)
+            elif is_ids(leaf):  # no result depends on them
+                leaf = torch.zeros(extents, dtype=leaf.dtype)
+            else:
+                leaf = torch.randn(extents, generator=generator).to(leaf.dtype)
         given.append(leaf)
     try:
         for hidden in {1, tokens // 2}:

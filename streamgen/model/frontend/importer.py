@@ -138,7 +138,7 @@ class Importer:
             raise UnsupportedOperationError("the module returns no tensor; one or more are needed")
         operations = fused(self.draft.operations, outputs)
         read = {name for operation in operations for name in operation.inputs} | set(outputs)
-        inputs = tuple(value for value in self.inputs if value.name in read or value.kind == "ids")
+        inputs = tuple(value for value in self.inputs if value.name in read)
         places = self.draft.sequences.places
         if places is not None and any(places in operation.inputs for operation in operations):
             inputs = (*inputs, Input(places, 1, "ids"))

@@ -98,10 +98,16 @@ class Reading:
 
     @classmethod
     def of_whole(cls, leaves: Sequence[Any], own: pytree.TreeSpec) -> "Reading":
-        """Each tensor as one row."""
-        flat = [leaf.reshape(-1) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        """Each tensor as one row, with a column for each id."""
         trailing = [tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
-        return cls(own, flat, own, trailing, [1] * len(flat), whole=True)
+        given: list[Any] = []
+        for leaf in leaves:
+            rows = leaf.reshape(-1) if isinstance(leaf, torch.Tensor) else leaf
+            columns = rows.split(1) if is_ids(leaf) else (rows,)
+            given.append(columns[0] if len(columns) == 1 else tuple(columns))
+        counts = [len(value) if isinstance(value, tuple) else 1 for value in given]
+        flat, spec = pytree.tree_flatten(pytree.tree_unflatten(given, own))
+        return cls(own, flat, spec, trailing, counts, whole=True)
 
     def rejoined(self, leaves: Sequence[Any], hidden: int = 0) -> list[Any]:
         """The leaves of `own` from those that the importer takes. hidden: tokens that masks hide at the end
@@ -190,7 +196,7 @@ def readings(
     elements = sum(leaf.numel() for leaf, _ in tensors)
     if (
         elements <= MOST_ELEMENTS
-        and not any(is_ids(leaf) for leaf, _ in tensors)
+        and sum(leaf.numel() for leaf, _ in tensors if is_ids(leaf)) <= MOST_COLUMNS
         and any(r for _, r in tensors)
     ):
         yield Reading.of_whole(leaves, spec)
@@ -242,26 +248,31 @@ def _in_own_nest(imported: Imported, reading: Reading) -> Imported:
     names: list[str | None] = []
     shapes: list[tuple[int, ...] | None] = []
     ids: dict[str, dict[str, int]] = {}
-    inputs = iter(zip(imported.arguments.names, imported.arguments.shapes, strict=True))
+    unused = dict(imported.unused)
+    inputs = iter(zip(imported.arguments.names, imported.arguments.shapes, reading.leaves, strict=True))
     vocabularies, taken = imported.graph.vocabularies, set(imported.arguments.names)
     for position, columns in enumerate([list(islice(inputs, count)) for count in reading.columns]):
-        name, shape = columns[0]
+        name, shape, leaf = columns[0]
         if (mask := reading.masks.get(position)) is not None:
             names.append(mask.name)
             shapes.append((*imported.lead, 1))
             continue
-        rows = {column: vocabularies[column] for column, _ in columns if column and column in vocabularies}
+        rows = {column: vocabularies.get(column, 0) for column, *_ in columns if column and is_ids(leaf)}
+        for column in rows:
+            unused.pop(column, None)
         if name is not None and shape is not None and len(columns) > 1:
             name, shape = name.removesuffix("_0"), (*shape[:-1], len(columns))
             while name in taken:
                 name += "_"
             taken.add(name)
-        if name is not None and rows:
+        if name is not None and any(rows.values()):
             ids[name] = rows
+        elif name is not None and rows:
+            unused[name] = len(rows)
         names.append(name)
         shapes.append(shape)
     arguments = Structure(reading.own, tuple(names), tuple(shapes))
-    return replace(imported, arguments=arguments, ids=ids)
+    return replace(imported, arguments=arguments, ids=ids, unused=unused)
 
 
 def _leading(shape: Sequence[int], lead: Sequence[int], *, apart: bool) -> int | None:

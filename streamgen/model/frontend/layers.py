@@ -17,7 +17,7 @@ from streamgen.base.errors import GraphError
 from streamgen.model.frontend.fuse import fused
 from streamgen.model.frontend.roles import names_around, names_in_layer
 from streamgen.model.graph.logical import Input, LogicalGraph, Operation, Operator, Repeat
-from streamgen.model.operations import Attention, Binary, LastRow, Linear, TopK
+from streamgen.model.operations import Attention, Binary, LastRow, Linear, PositionRows, TopK
 
 Piece = list[Operation]
 
@@ -41,7 +41,7 @@ def folded(name: str, operations: Sequence[Operation], logits: str, context: int
         rebuilt.append(Operation("logits", LastRow(), ("all_logits",)))
     else:
         rebuilt.append(Operation("last", LastRow(), (names[end],)))
-        rebuilt += _renamed(behind, names | {end: "last"} | names_behind)
+        rebuilt += _of_last_row(_renamed(behind, names | {end: "last"} | names_behind))
     rebuilt.append(Operation("best", TopK(1), ("logits",)))
     return LogicalGraph(
         (Input("ids", 1, "ids"),),
@@ -51,6 +51,18 @@ def folded(name: str, operations: Sequence[Operation], logits: str, context: int
         context=context,
         requested=frozenset({"logits"}),
     )
+
+
+def _of_last_row(operations: Sequence[Operation]) -> list[Operation]:
+    """Operations on the last row, with the last row of each table of positions."""
+    names: dict[str, str] = {}
+    found = []
+    for operation in operations:
+        found.append(replace(operation, inputs=tuple(names.get(name, name) for name in operation.inputs)))
+        if isinstance(operation.op, PositionRows):
+            names[operation.name] = f"{operation.name}_of_last"
+            found.append(Operation(names[operation.name], LastRow(), (operation.name,)))
+    return found
 
 
 def _beside_readers(operations: Sequence[Operation]) -> list[Operation]:

@@ -375,9 +375,9 @@ def _quotient(draft: Draft, node: Node) -> None:
     """A quotient of two values, if it is not half of an operation; other quotients are products."""
     a, b = node.args[:2]
     halves = a in draft.partial or b in draft.partial
-    if b in draft.tables and not halves:
-        draft.rows_for_positions(b)
-    if halves or not draft.knows(b) or arithmetic.is_softsign(draft, a, b):
+    if halves or (not draft.knows(b) and b not in draft.tables):
+        return arithmetic.CALLS[aten.div.Tensor](draft, node)
+    if b not in draft.tables and arithmetic.is_softsign(draft, a, b):
         return arithmetic.CALLS[aten.div.Tensor](draft, node)
     return express(draft, node, _by_name("divide"))
 
@@ -462,7 +462,7 @@ CALLS: dict[Any, Handler] = {
     **dict.fromkeys(_overloads("mul", "Scalar"), _handled(_by_name("multiply"))),
     **dict.fromkeys(_overloads("div", "Scalar"), _handled(_by_name("divide"))),
     **{aten.pow_.Scalar: _powers, aten.pow.Scalar: _handled(_to_the_power)},
-    **dict.fromkeys([*arithmetic.QUOTIENTS, *_overloads("true_divide", "Tensor")], _quotient),
+    **dict.fromkeys(arithmetic.QUOTIENTS, _quotient),
     **dict.fromkeys(
         [*_overloads("where", "self", "ScalarSelf", "ScalarOther", "Scalar")], _of_scores(_where)
     ),

@@ -28,7 +28,7 @@ from streamgen.model.frontend.eager import (
     has_values,
 )
 from streamgen.model.frontend.imported import Imported, places_of
-from streamgen.model.frontend.trace import plain_attention
+from streamgen.model.frontend.trace import is_ids, plain_attention
 from streamgen.model.graph.interpret import Interpreter
 from streamgen.model.graph.logical import LogicalGraph
 from streamgen.model.graph.run import State
@@ -265,6 +265,8 @@ class _Both:
                 shape = [*(extents.get(d, n) for d, n in enumerate(leaf.shape[:-1])), leaf.shape[-1]]
                 if name is not None and name in self.rows:
                     leaf = self.found.drawn(name, shape, generator).to(leaf.dtype)
+                elif is_ids(leaf):  # no result depends on them
+                    leaf = torch.zeros(shape, dtype=leaf.dtype)
                 else:
                     leaf = torch.randn(shape, generator=generator).to(leaf.dtype)
             taken.append(_as_float(leaf))

@@ -377,14 +377,12 @@ def _scaled_norm(factor: Callable[[torch.Tensor], torch.Tensor]) -> Tiny:
     return Tiny(ending=ending)
 
 
-def test_factors_by_position_in_a_norm_are_refused() -> None:
-    with pytest.raises(UnsupportedOperationError, match="a mean over features must be part of a norm"):
-        _imported(_scaled_norm(lambda x: torch.arange(1.0 * x.shape[1])[:, None]))
-
-
-def test_a_norm_with_a_factor_by_token_is_computed_step_by_step() -> None:
+@pytest.mark.parametrize(
+    "factor", [lambda x: x[..., :1], lambda x: torch.arange(1.0, 1.0 + x.shape[1])[:, None]]
+)
+def test_a_norm_with_a_factor_by_token_or_position_is_computed_step_by_step(factor: Any) -> None:
     """The import compares golden with torch."""
-    graph = _imported(_scaled_norm(lambda x: x[..., :1]))
+    graph = _imported(_scaled_norm(factor))
     last = [operation.op for _, operation in graph.walk()][-8:]
     assert not any(isinstance(op, Norm) for op in last)
 

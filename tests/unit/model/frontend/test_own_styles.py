@@ -297,7 +297,32 @@ HEAD: dict[str, Attend] = {
     "tokens first": lambda self, x: self.out(x).transpose(0, 1),
     "last, squeezed": lambda self, x: self.out(x[:, -1:]).squeeze(1),
 }
+
+
+def _shares(x: Tensor) -> Tensor:
+    """Shares of the two greatest elements, 0 for the others."""
+    best = x.topk(2)
+    return torch.zeros_like(x).scatter(-1, best.indices, best.values.softmax(-1))
+
+
+ROWS: dict[str, Attend] = {
+    # of a row alone, or with constants of its position
+    "choice by scatter": lambda self, x: x * _shares(x),
+    "choice by a threshold": lambda self, x: x.masked_fill(x < x.topk(2).values[..., -1:], -1e9).softmax(-1),
+    "choice of one": lambda self, x: x * functional.one_hot(x.argmax(-1), WIDTH).float(),
+    "sorted": lambda self, x: x.sort(-1, descending=True).values,
+    "median": lambda self, x: (x > x.median(-1, keepdim=True).values).float() * x,
+    "minus a position": lambda self, x: x - self.rows[:, : x.shape[1]],
+    "a position minus it": lambda self, x: self.rows[:, : x.shape[1]] - 2 * x,
+    "by a position": lambda self, x: x / (1 + self.rows[:, : x.shape[1]].abs()),
+    "a position by it": lambda self, x: self.rows[:, : x.shape[1]] / (1 + x.abs()),
+    "the greater one": lambda self, x: torch.maximum(x, self.rows[:, : x.shape[1]]),
+    "where a position": lambda self, x: torch.where(self.rows[:, : x.shape[1]] > 0, x, x / 2),
+    "where odd": lambda self, x: x.masked_fill((torch.arange(x.shape[1]) % 2 == 1)[:, None], 0.5),
+    "a number for a position": lambda self, x: x * torch.arange(1, x.shape[1] + 1).log()[:, None],
+}
 QUICK = {
+    "choice by scatter", "choice of one", "by a position", "where a position", "where odd",
     "mask multiplied", "mask changed in place", "rotates neighbours", "einsum, ellipsis", "product on a mask",
     "window", "biased by distance", "positions expanded", "rows by index", "sines", "last, squeezed",
 }  # fmt: skip
@@ -333,6 +358,11 @@ def test_embedding(name: str) -> None:
 @pytest.mark.parametrize("name", _cases(HEAD))
 def test_head(name: str) -> None:
     assert _imported(head=HEAD[name]).context == CONTEXT
+
+
+@pytest.mark.parametrize("name", _cases(ROWS))
+def test_rows(name: str) -> None:
+    assert _imported(head=lambda self, x: self.out(ROWS[name](self, x))).context == CONTEXT
 
 
 class _Bigrams(nn.Module):
