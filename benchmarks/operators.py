@@ -147,7 +147,7 @@ class OfIds(torch.nn.Module):
         self.module, self.rows = case.module, torch.nn.Embedding.from_pretrained(rows)
         self.others = len(case.inputs) - 1
         for index, value in enumerate(case.inputs[1:]):
-            self.register_buffer(f"other{index}", value)
+            self.register_buffer(f"other{index}", torch.from_numpy(round_f24(value.numpy())))
 
     def forward(self, ids: torch.Tensor) -> Any:
         return self.module(self.rows(ids), *(getattr(self, f"other{i}") for i in range(self.others)))

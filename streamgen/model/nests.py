@@ -21,6 +21,7 @@ from streamgen.base.errors import GraphError
 from streamgen.base.files import decode, parsed, read_file
 from streamgen.base.wording import alternatives
 from streamgen.model.frames import Frame
+from streamgen.model.input_kinds import KINDS, as_floats, of_kind
 from streamgen.model.nest_values import filled, names_of, pairs_of, tagged, untagged
 from streamgen.model.padding import ONE, MaskRule, require_no_padding, shown_tokens, without_padding_ids
 
@@ -50,6 +51,7 @@ class Interface:
     unused: by name of an argument that is no input, since no result depends on it, the extent of its last
     dimension.
     frames: by name of an argument or a result, how it lies in a frame, whose extents are those of `only`.
+    kinds: by name of an argument of truth values or integers that are numbers, their type.
     """
 
     arguments: tuple[Any, ...]
@@ -66,6 +68,7 @@ class Interface:
     types: Mapping[str, str] = field(default_factory=dict)
     unused: Mapping[str, int] = field(default_factory=dict)
     frames: Mapping[str, Frame] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def taken(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
         """Inputs by name, without the leading dimensions that are always 1.
@@ -266,7 +269,8 @@ class Interface:
         if self.whole:
             if len(rows) != 1:
                 raise ValueError(f"tokens is {len(rows)}; the inputs of the module are one row")
-            return rows.reshape(self.trailing[name])
+            array = rows.reshape(self.trailing[name])
+            return of_kind(array, self.kinds[name]) if name in self.kinds else array
         fixed = prod(self.only.values())
         count, rest = divmod(len(rows), fixed)
         if rest:
@@ -278,6 +282,7 @@ class Interface:
             array = self.masks[name].plain(lead)
         else:
             array = rows.reshape(*lead, *self.trailing.get(name, rows.shape[-1:]))
+            array = of_kind(array, self.kinds[name]) if name in self.kinds else array
         return self.frames[name].own(array) if name in self.frames else array
 
     def _rows(self, given: Sequence[Any]) -> dict[str, np.ndarray]:
@@ -286,6 +291,7 @@ class Interface:
         for name, array in self.named_arguments(given).items():
             if name in self.masks:
                 continue
+            array = as_floats(name, array, self.kinds[name]) if name in self.kinds else array
             array = self.frames[name].framed(name, array) if name in self.frames else array
             extents = self.trailing.get(name, array.shape[-1:])
             lead = array.shape[: max(array.ndim - len(extents), 0)]
@@ -315,6 +321,7 @@ class Interface:
             padding={names[name]: ids for name, ids in self.padding.items()},
             types={names[name]: kind for name, kind in self.types.items()},
             frames={names[name]: frame for name, frame in self.frames.items()},
+            kinds={names[name]: kind for name, kind in self.kinds.items()},
             ids={
                 names[name]: {names.get(column, column): rows for column, rows in columns.items()}
                 for name, columns in self.ids.items()
@@ -331,7 +338,7 @@ class Interface:
         nests = {"arguments": tagged(self.arguments), "results": tagged(self.results)}
         few: dict[str, Mapping[str, Any]] = {"trailing": self.trailing, "ids": self.ids}  # of some interfaces
         few |= {"places": self.places}
-        few |= {"padding": self.padding, "types": self.types, "unused": self.unused}
+        few |= {"padding": self.padding, "types": self.types, "unused": self.unused, "kinds": self.kinds}
         few |= {"frames": {name: asdict(frame) for name, frame in self.frames.items()}}
         few |= {"masks": {name: asdict(rule) for name, rule in self.masks.items()}}
         given = {name: dict(value) for name, value in few.items() if value}
@@ -344,7 +351,7 @@ class Interface:
         """The interface from a text of `to_json`; ValueError for any other text."""
         value = parsed(text)
         if isinstance(value, dict):
-            few = ("trailing", "ids", "places", "masks", "padding", "types", "unused", "frames")
+            few = ("trailing", "ids", "places", "masks", "padding", "types", "unused", "frames", "kinds")
             value = {"whole": False, "ranks": None, **{name: {} for name in few}, **value}
         stored = decode(_Stored, value, "interface")
         interface = cls(
@@ -362,6 +369,7 @@ class Interface:
             types=stored.types,
             unused=stored.unused,
             frames=stored.frames,
+            kinds=stored.kinds,
         )
         if not isinstance(interface.arguments, tuple):
             raise ValueError("interface.arguments: expected a tuple")
@@ -384,7 +392,9 @@ class Interface:
             raise ValueError("interface.ids: expected numbers of rows")
         if not set(stored.trailing) <= inputs | set(stored.leading):
             raise ValueError("interface.trailing: expected names of inputs or results")
-        floats = inputs - set(stored.ids) - set(stored.unused)
+        if not set(stored.kinds) <= inputs or not set(stored.kinds.values()) <= set(KINDS):
+            raise ValueError(f"interface.kinds: expected names of inputs, each with {alternatives(KINDS)}")
+        floats = inputs - set(stored.ids) - set(stored.unused) - set(stored.kinds)
         ranks = 0 if stored.whole else 1
         if any((len(e) < ranks and n in floats) or any(d < 1 for d in e) for n, e in stored.trailing.items()):
             raise ValueError("interface.trailing: expected extents of 1 or more")
@@ -430,6 +440,7 @@ class _Stored:
     types: Mapping[str, str]
     unused: Mapping[str, int]
     frames: Mapping[str, Frame]
+    kinds: Mapping[str, str]
 
 
 def write_interface(interface: Interface | None, folder: Path) -> None:

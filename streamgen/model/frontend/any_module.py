@@ -176,6 +176,7 @@ def interface_of(imported: Imported) -> Interface:
         types=imported.types,
         unused=imported.unused,
         frames=imported.frames,
+        kinds=imported.kinds,
     )
 
 

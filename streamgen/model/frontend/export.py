@@ -6,8 +6,8 @@ other numbers of tokens: the largest number, and numbers for which the module ta
 with enough tokens.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from streamgen.model.frontend.masks import Mask, masks_of, possible_masks, witho
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.frontend.self_check import require_equal_module
 from streamgen.model.frontend.sequences import FewRows, ResultAhead
+from streamgen.model.frontend.token_places import IDS_COMPUTED
 from streamgen.model.frontend.trace import is_ids
 from streamgen.model.frontend.traced_counts import ChangesError, Counts, DependsOnTokensError
 from streamgen.model.graph.logical import LogicalGraph
@@ -34,7 +35,9 @@ PLAIN = (bool, int, str, type(None))  # types of arguments that are not tensors
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A module and its example. longest, framed: as for `import_structured`. options: of `Counts`."""
+    """A module and its example. longest, framed: as for `import_structured`. options: of `Counts`. numbers:
+    the leaves of integers that are numbers and no ids. kinds: by number, the types of leaves that are given
+    as floats."""
 
     module: torch.nn.Module
     leaves: Sequence[Any]
@@ -42,6 +45,15 @@ class _Asked:
     longest: int
     framed: bool
     options: Mapping[str, Any]
+    numbers: frozenset[int] = frozenset()
+    kinds: Mapping[int, torch.dtype] = field(default_factory=dict)
+
+    def of_floats(self, masks: Collection[int]) -> "_Asked":
+        """The same with truth values and numbers as floats."""
+        tensors = {p: leaf for p, leaf in enumerate(self.leaves) if p not in masks and is_ids(leaf)}
+        kinds = {p: x.dtype for p, x in tensors.items() if x.dtype == torch.bool or p in self.numbers}
+        leaves = [leaf.float() if p in kinds else leaf for p, leaf in enumerate(self.leaves)]
+        return replace(self, leaves=leaves, kinds=kinds)
 
     def counts(self, wrapped: torch.nn.Module, reading: Reading) -> Counts:
         """The module as a reading has it."""
@@ -96,10 +108,9 @@ def import_structured(
             continue
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(f"example input {position} is {type(leaf).__name__}; a torch.Tensor is needed")
-        if leaf.is_complex() or (leaf.dtype == torch.bool and position not in masks):
+        if leaf.is_complex():
             raise TypeError(
-                f"example input {position} is {leaf.dtype}; it must hold floats, integers that choose "
-                "rows of a table, or a mask of the tokens, which hides none or those behind each token"
+                f"example input {position} is {leaf.dtype}; floats, integers or truth values are needed"
             )
         if not leaf.numel() or (is_ids(leaf) and not leaf.ndim):
             raise ValueError(f"example input {position} has shape {list(leaf.shape)}; it must hold tokens")
@@ -109,34 +120,65 @@ def import_structured(
     plain = without_padding(leaves, masks)
     asked = _Asked(module, plain, spec, longest, framed, {"torn": torn})
     try:
-        imported = _with_masks(asked, masks)
-        for position, mask in masks.items():
-            if not imported.masks[mask.name].pads and not torch.equal(plain[position], leaves[position]):
-                raise ValueError(
-                    f"example input {position} ({mask.name}) hides tokens, and a result depends on them, or "
-                    "holds integers for each token; an example of one sequence without padding is needed"
-                )
-        return imported
+        return _with_padding(asked, leaves, masks)
     except UnsupportedOperationError as error:
         if not (within and any(torn)) or isinstance(error, DependsOnTokensError):
             raise
         try:
-            return _with_masks(replace(asked, options={"within": True}), masks)
+            return _with_padding(replace(asked, options={"within": True}), leaves, masks)
         except UnsupportedOperationError as other:
             raise (other if len(other.operations) < len(error.operations) else error) from None
 
 
+def _with_padding(asked: _Asked, leaves: Sequence[Any], masks: Mapping[int, Mask]) -> Imported:
+    """The import with these masks. Masks become inputs of numbers where that is possible, if they may not
+    hide padding, or if each token is computed by itself. leaves: of the example, whose masks may hide
+    padding. ValueError if they do and may not.
+    """
+    imported = _with_masks(asked, masks)
+    tokens = {p: mask for p, mask in masks.items() if not mask.rule.of_scores}
+    rigid = [p for p, mask in tokens.items() if not imported.masks[mask.name].pads]
+    given = rigid if imported.graph.mixes_tokens else list(tokens)
+    if given and all(is_ids(leaves[p]) for p in given):
+        others = {p: mask for p, mask in masks.items() if p not in given}
+        try:
+            return _first_reading(replace(asked, leaves=leaves, numbers=frozenset(given)), others)
+        except (UnsupportedOperationError, ValueError):
+            pass
+    for position in rigid:
+        if masks[position].hides(leaves[position]).any():
+            raise ValueError(
+                f"example input {position} ({masks[position].name}) hides tokens, and a result depends on "
+                "them, or holds integers for each token; an example of one sequence without padding is needed"
+            )
+    return imported
+
+
 def _with_masks(asked: _Asked, masks: Mapping[int, Mask]) -> Imported:
-    """The import with these masks, or else with inputs as masks that may be some."""
+    """The import with these masks; or else with all inputs as masks that may be some, or with integers as
+    numbers if the module computes with them."""
     try:
         return _first_reading(asked, masks)
-    except (UnsupportedOperationError, ValueError):
-        if masks or not (others := possible_masks(asked.module, asked.leaves, asked.spec)):
-            raise
-        try:
-            return _first_reading(asked, others)
-        except UnsupportedOperationError:
-            pass
+    except (UnsupportedOperationError, ValueError) as error:
+        attempts: list[tuple[_Asked, Mapping[int, Mask]]] = []
+        if IDS_COMPUTED in str(error):
+            integers = [p for p, leaf in enumerate(asked.leaves) if p not in masks and is_ids(leaf)]
+            some = [*([p] for p in integers if len(integers) > 1), integers]
+            attempts += [(replace(asked, numbers=frozenset(numbers)), masks) for numbers in some]
+        possible = possible_masks(asked.module, asked.leaves, asked.spec)
+        if possible.keys() - masks.keys():
+            attempts.append((asked, possible | dict(masks)))
+        more = ""
+        for other, taken in attempts:
+            try:
+                return _first_reading(other, taken)
+            except UnsupportedOperationError as refused:
+                more = "; ".join(refused.operations) if other.numbers else more
+            except ValueError:
+                continue
+        if more and isinstance(error, UnsupportedOperationError):
+            message = f"{error}\nIf the integers are numbers: {more}"
+            raise UnsupportedOperationError(message, error.operations) from None
         raise
 
 
@@ -147,12 +189,13 @@ def _first_reading(asked: _Asked, masks: Mapping[int, Mask]) -> Imported:
     If there is none, raise the error of the reading in which the fewest rows are torn, with the fewest
     problems.
     """
+    asked = asked.of_floats(masks)
     module, leaves, spec = asked.module, asked.leaves, asked.spec
     refused: list[UnsupportedOperationError] = []
     others: list[Imported] = []
     depends: UnsupportedOperationError | None = None
-    for reading in readings(leaves, spec, masks):
-        joins = bool(masks) or any(extents is not None for extents in reading.trailing)
+    for reading in readings(leaves, spec, masks, asked.kinds):
+        joins = bool(masks or asked.kinds) or any(extents is not None for extents in reading.trailing)
         wrapped = Joined(module, reading) if joins else module
         try:
             imported = asked.counts(wrapped, reading).imported()
@@ -229,7 +272,7 @@ def _in_frames(
     frames, or a result cannot be given."""
     behind: dict[int, int] = {}
     while frames is not None:
-        reading = Reading.of_frames(asked.leaves, asked.spec, frames, masks)
+        reading = Reading.of_frames(asked.leaves, asked.spec, frames, masks, asked.kinds)
         wrapped = Joined(asked.module, reading)
         wrapped.behind = behind
         try:

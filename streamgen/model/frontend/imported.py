@@ -57,7 +57,8 @@ class Imported:
     padding: by name of an input of the graph, the ids that the module takes for padding; the graph is right
     for all others. types: by name of a result that torch gives as truth values or as integers, that type.
     unused: by name of an argument of floats that no result depends on, the extent of its last dimension.
-    frames: by name of an argument or a result, how it lies in a frame.
+    frames: by name of an argument or a result, how it lies in a frame. kinds: by name of an argument of truth
+    values or integers that are numbers, their type.
     """
 
     graph: LogicalGraph
@@ -72,6 +73,7 @@ class Imported:
     types: Mapping[str, str] = field(default_factory=dict)
     unused: Mapping[str, int] = field(default_factory=dict)
     frames: Mapping[str, Frame] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def drawn(self, name: str, extents: Sequence[int], generator: torch.Generator) -> torch.Tensor:
         """Random ids for an input, int64, none of which is padding; the last one is the greatest."""

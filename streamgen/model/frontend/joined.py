@@ -41,7 +41,8 @@ class Reading:
     place of ids that have several. trailing: for each leaf of `own`, the extents that are joined; None for a
     leaf that stays as it is. columns: for each leaf of `own`, how many of `leaves` it becomes. whole: no
     dimension is tokens. masks: by number the leaves of `own` that are masks; their leaves are None, and the
-    module gets masks without padding. frames: by number of a leaf of `own`, how it lies
+    module gets masks without padding. kinds: by number of a leaf of `own` that the importer takes as floats,
+    the type that the module takes. frames: by number of a leaf of `own`, how it lies
     in a frame.
     """
 
@@ -52,6 +53,7 @@ class Reading:
     columns: Sequence[int]
     whole: bool = False
     masks: Mapping[int, Mask] = field(default_factory=dict)
+    kinds: Mapping[int, torch.dtype] = field(default_factory=dict)
     frames: Mapping[int, Frame] = field(default_factory=dict)
 
     @classmethod
@@ -61,14 +63,15 @@ class Reading:
         own: pytree.TreeSpec,
         frames: Mapping[int, Frame],
         masks: Mapping[int, Mask],
+        kinds: Mapping[int, torch.dtype],
     ) -> "Reading":
-        """Each tensor in its frame. masks: the leaves that are masks, by number."""
+        """Each tensor in its frame. masks, kinds: of the leaves, by number."""
         rows = [framed(frames[p], leaf) if p in frames else leaf for p, leaf in enumerate(leaves)]
         tokens = [
             leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) and p not in masks else None
             for p, leaf in enumerate(rows)
         ]
-        return replace(cls.of(rows, own, tokens, masks), frames=frames)
+        return replace(cls.of(rows, own, tokens, masks), frames=frames, kinds=kinds)
 
     @classmethod
     def of(
@@ -87,7 +90,7 @@ class Reading:
                 trailing.append(None)
                 given.append(None)
                 continue
-            joined = count is not None and (is_ids(leaf) or leaf.ndim > count + 1)
+            joined = count is not None and (is_ids(leaf) or leaf.ndim != count + 1)
             trailing.append(tuple(leaf.shape[count:]) if joined else None)
             rows = leaf.reshape(*leaf.shape[:count], prod(leaf.shape[count:])) if joined else leaf
             columns = rows.split(1, dim=-1) if joined and is_ids(leaf) else [rows]
@@ -118,6 +121,8 @@ class Reading:
             some[0] if extents is None else _joined(some).reshape((*some[0].shape[:-1], *extents))
             for some, extents in zip(pieces, self.trailing, strict=True)
         ]
+        for position, kind in self.kinds.items():
+            own[position] = _of_kind(own[position], kind)
         tensors = [leaf for leaf in own if isinstance(leaf, torch.Tensor)]
         shapes = [leaf.shape if is_ids(leaf) else leaf.shape[:-1] for leaf in tensors]
         for position, mask in self.masks.items():
@@ -128,6 +133,14 @@ class Reading:
             ones = position in self.masks
             own[position] = rows.narrow(frame.dimension, 0, frame.tokens) if ones else unframed(frame, rows)
         return own
+
+
+def _of_kind(numbers: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    """Floats as truth values or integers."""
+    if kind == torch.bool:
+        return numbers > 0.5
+    bits = torch.iinfo(kind)
+    return (numbers.clamp(bits.min, bits.max) if bits.bits <= 16 else numbers).to(kind)
 
 
 def _joined(columns: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -167,18 +180,40 @@ class Joined(torch.nn.Module):
 
 
 def readings(
-    leaves: Sequence[Any], spec: pytree.TreeSpec, masks: Mapping[int, Mask] = MappingProxyType({})
+    leaves: Sequence[Any],
+    spec: pytree.TreeSpec,
+    masks: Mapping[int, Mask] = MappingProxyType({}),
+    kinds: Mapping[int, torch.dtype] = MappingProxyType({}),
 ) -> Iterator[Reading]:
     """The readings of example arguments.
 
     First all dimensions of ids and all but the last of others are tokens, if the inputs then hold equal
     numbers of tokens. Then fewer and fewer leading dimensions are tokens. The last reading is whole, unless
-    there are ids or very many elements. masks: the leaves that are masks, by number.
+    there are too many ids or elements. masks: the leaves that are masks, by number. kinds: as of a reading;
+    all dimensions of these leaves are tokens if they then hold as many as others.
     """
+    for reading in _readings(leaves, spec, masks, kinds):
+        yield replace(reading, kinds=kinds)
+
+
+def _readings(
+    leaves: Sequence[Any],
+    spec: pytree.TreeSpec,
+    masks: Mapping[int, Mask],
+    kinds: Mapping[int, torch.dtype],
+) -> Iterator[Reading]:
     ranks = [
         leaf.ndim - (not is_ids(leaf)) if isinstance(leaf, torch.Tensor) and p not in masks else None
         for p, leaf in enumerate(leaves)
     ]
+    others = {
+        prod(leaf.shape[:rank])
+        for p, (leaf, rank) in enumerate(zip(leaves, ranks, strict=True))
+        if rank is not None and p not in kinds
+    }
+    for p in kinds:
+        if leaves[p].numel() in others:
+            ranks[p] = leaves[p].ndim
     tensors = [(leaf, rank) for leaf, rank in zip(leaves, ranks, strict=True) if rank is not None]
     if (
         min(rank for _, rank in tensors) >= 0
@@ -231,6 +266,7 @@ def as_given(
         for mask in reading.masks.values()
     }
     frames = {imported.arguments.names[p]: frame for p, frame in reading.frames.items()}
+    kinds = {imported.arguments.names[p]: kind for p, kind in reading.kinds.items()}
     if isinstance(wrapped, Joined):
         frames |= {imported.results.names[p]: frame for p, frame in wrapped.results.items()}
     return replace(
@@ -239,6 +275,7 @@ def as_given(
         trailing=joined,
         whole=reading.whole,
         masks=masks,
+        kinds={name: str(kind).removeprefix("torch.") for name, kind in kinds.items() if name is not None},
         frames={name: frame for name, frame in frames.items() if name is not None},
     )
 

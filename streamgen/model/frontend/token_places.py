@@ -24,6 +24,7 @@ from streamgen.model.frontend.on_contents import OnContents
 from streamgen.model.frontend.trace import Unsupported, arguments, aten, is_ids, shape
 from streamgen.model.operations import Embedding, Expression
 
+IDS_COMPUTED = "ids can be computed with if they are looked up in a table, which says how many there are"
 BEYOND = float(MOST_COUNTED + 1)  # greater than the place of any token
 EXTREMES = {aten.argmax.default: False, aten.argmin.default: True}
 """Calls that find a place: whether it is that of the least element."""
@@ -85,10 +86,10 @@ def as_numbers(draft: Draft, node: Node, ids: Node) -> torch.Tensor:
 
 def cast(draft: Draft, node: Node) -> None:
     """Read a cast of floats to integers, which cuts their fractions off, or of integers to floats. Integers
-    are counted if a clamp bounds them."""
+    are counted if a clamp bounds them. Those of few bits need a clamp to what they hold."""
     source = node.all_input_nodes[0]
     floats, kind = source.meta["val"].is_floating_point(), node.meta["val"].dtype
-    if floats and kind in WIDE and source not in draft.partial:
+    if floats and _holds(kind, source) and source not in draft.partial:
         order, columns = draft.form(node, source, draft.elements.spread)
         compute(draft, node, Expression(Formula(values=1, steps=(("trunc", (0,)),))), order, Operand(columns))
         most = _bound(source)
@@ -101,8 +102,22 @@ def cast(draft: Draft, node: Node) -> None:
         raise Unsupported(f"it casts {'floats' if floats else 'integers'} to {kind}")
 
 
+def _holds(kind: torch.dtype, source: Node) -> bool:
+    """Whether a type of integers holds the elements of a value of floats without their fractions."""
+    if kind in WIDE or kind == torch.bool:
+        return kind in WIDE
+    bounds = _bounds(source)
+    return bounds is not None and torch.iinfo(kind).min <= bounds[0] <= bounds[1] <= torch.iinfo(kind).max
+
+
 def _bound(node: Node) -> int | None:
     """The number that elements are at most if a clamp says that they are not below 0; None otherwise."""
+    bounds = _bounds(node)
+    return int(bounds[1]) if bounds is not None and bounds[0] >= 0 else None
+
+
+def _bounds(node: Node) -> tuple[float, float] | None:
+    """The bounds that a clamp gives elements; None without one."""
     while node.op == "call_function" and node.target in MOVES | RENAMES | ROUNDED and node.all_input_nodes:
         node = node.all_input_nodes[0]
     if node.target not in CLAMPS:
@@ -110,7 +125,7 @@ def _bound(node: Node) -> int | None:
     low, high = (arguments(node).get(name) for name in ("min", "max"))
     if not isinstance(low, int | float) or not isinstance(high, int | float):
         return None
-    return int(high) if 0 <= low <= high else None
+    return (low, high) if low <= high else None
 
 
 def count_result(draft: Draft, node: Node) -> None:
@@ -149,9 +164,7 @@ def _vocabulary(draft: Draft, node: Node, ids: Node) -> int:
         if places and call.args[0] in draft.constants.tensors:
             sizes.append(shape(call.args[0])[0])
     if not sizes:
-        raise Unsupported(
-            "ids can be computed with if they are looked up in a table, which says how many there are"
-        )
+        raise Unsupported(IDS_COMPUTED)
     return min(sizes)
 
 
