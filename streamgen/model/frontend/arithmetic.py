@@ -132,7 +132,7 @@ def _binary(draft: Draft, node: Node) -> None:
         return _product_of(draft, node, a, b)
     if a in draft.tables or b in draft.tables:
         value, table = (b, a) if a in draft.tables else (a, b)
-        if target in PRODUCTS and node not in draft.plainly:
+        if target in PRODUCTS and not (draft.tables.counts and node in draft.plainly):
             return draft.half(node, Product.of(draft, node, value, table))
         draft.rows_for_positions(table)
     if draft.knows(a) != draft.knows(b) and _of_constant(draft, node, a, b):
