@@ -53,6 +53,33 @@ def _sum_of_products(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha:
     return beta * x + alpha * torch.bmm(a, b).sum(0)
 
 
+def _bags(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> tuple[Tensor, None, None, None]:
+    """Bags of as many ids each (`lookups.require_equal_bags`)."""
+    bags = len(offsets) - include_last_offset
+    rows = torch.nn.functional.embedding(indices, weight).unflatten(0, (bags, -1))
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.reshape(bags, -1, 1)
+    if padding_idx is None or padding_idx == -1:
+        result = rows.amax(1) if mode == 2 else rows.mean(1) if mode else rows.sum(1)
+    elif mode == 2:
+        raise Unsupported("it leaves ids of padding out of a maximum")
+    else:
+        kept = torch.where(indices != padding_idx, 1.0, 0.0).reshape(bags, -1, 1)
+        result = (rows * kept).sum(1)
+        result = result / kept.sum(1).clamp(min=1.0) if mode else result
+    return result, None, None, None
+
+
 def _is_in(
     elements: Tensor, others: Tensor | float, *, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
@@ -200,6 +227,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.pdist.default: _distances_of_pairs,
     aten.bilinear.default: _bilinear,
     aten.addbmm.default: _sum_of_products,
+    **dict.fromkeys([aten.embedding_bag.default, aten.embedding_bag.padding_idx], _bags),
     aten.pow.Tensor_Tensor: _to_the_power,
     aten.pow.Tensor_Scalar: _to_a_power,
     aten.round.decimals: _rounded,

@@ -281,6 +281,8 @@ class Importer:
                 return False
         elif node.target in lookups.BOUNDARIES:
             lookups.require_in_order(self.draft, node)
+        elif node.target in lookups.BAGS:
+            lookups.require_equal_bags(self.draft, node)
         elif node.target in lookups.FROM_BEHIND:
             lookups.require_counted(self.draft, node)
         elif node.target == aten.batch_norm.default and arguments(node)["training"]:
@@ -298,19 +300,20 @@ class Importer:
             return False
 
     def _is_result(self, node: Node, result: Any) -> bool:
-        """Set the result of a call to values of other calls; False if one is half of an operation, or
-        constant."""
-        values = pytree.tree_leaves(result)
+        """Set the result of a call to values of other calls, None for a tensor that nobody reads; False if
+        one is half of an operation, or constant."""
+        leaves = pytree.tree_leaves(result)
+        values = [value for value in leaves if value is not None]
         contents = self.draft.contents
         if not self._compute_halves(values) or not all(value in contents for value in values):
             return False
         if isinstance(result, Node):
             self.draft.keep(node, contents[result])
         else:
-            contents[node] = [contents[value] for value in values]
-        given = pytree.tree_leaves(node.meta["val"])
-        for value, source in zip(given, values, strict=True):
-            if is_ids(value) and value.dtype != torch.bool and source.meta["val"].is_floating_point():
+            contents[node] = [None if value is None else contents[value] for value in leaves]
+        for value, source in zip(pytree.tree_leaves(node.meta["val"]), leaves, strict=True):
+            whole = is_ids(value) and value.dtype != torch.bool
+            if whole and source is not None and source.meta["val"].is_floating_point():
                 only_ones = node.target == aten.one_hot.default
                 self.draft.count(contents[source], 1 if only_ones else MOST_COUNTED)  # a formula of places
         return True

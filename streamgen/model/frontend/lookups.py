@@ -177,6 +177,17 @@ def require_in_order(draft: Draft, node: Node) -> None:
         raise Unsupported("it searches in numbers that may not be in order; sort them first")
 
 
+def require_equal_bags(draft: Draft, node: Node) -> None:
+    """Raise Unsupported for bags of ids of different sizes, and for bags that are known at run time only."""
+    ids, offsets = node.args[1:3]
+    first = draft.constants.tensors.get(offsets)
+    count, ends = shape(ids)[0], bool(arguments(node).get("include_last_offset"))
+    bags = shape(offsets)[0] - ends
+    wanted = torch.arange(bags + ends) * (count // max(bags, 1))
+    if first is None or count % max(bags, 1) or not torch.equal(first.long(), wanted):
+        raise Unsupported("its bags must hold as many ids each, such as the rows of ids [bags, size]")
+
+
 def require_counted(draft: Draft, node: Node) -> None:
     """Raise Unsupported for indices of run time that may be below 0, from where torch counts back."""
     for index in pytree.tree_leaves(node.args[1]):
@@ -194,6 +205,8 @@ def _is_truth(source: Node) -> bool:
         return False
     while source.op == "call_function" and source.target in MOVES | RENAMES:
         source = source.all_input_nodes[0]
+        if source.meta["val"].is_floating_point():
+            return True  # a cast of floats compares them with 0
     return source.op == "call_function"
 
 
@@ -205,6 +218,7 @@ WRITES = {aten.index_put_.default, aten.index_copy_.default, aten.copy_.default}
 OF_IDS = CALLS.keys() | WRITES
 FROM_BEHIND = {aten.index.Tensor, aten.index_put.default, aten.take.default}
 """Calls that take places below 0."""
+BAGS = (aten.embedding_bag.default, aten.embedding_bag.padding_idx)
 BOUNDARIES = {aten.bucketize.Tensor: 1, aten.searchsorted.Tensor: 0}
 """Calls that search in sorted numbers: the place of that argument."""
 CLAMPS = {aten.clamp.default, aten.clip.default, aten.clamp_.default}

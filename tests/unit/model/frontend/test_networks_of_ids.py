@@ -305,6 +305,62 @@ def test_formulas_of_rows_of_ids(name: str, causal: bool) -> None:
         np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-5)
 
 
+class Bags(nn.Module):
+    """Sums, means and maxima of rows; the second bag leaves an id out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.sums = nn.EmbeddingBag(20, 8, mode="sum")
+        self.means = nn.EmbeddingBag(9, 8, mode="mean", padding_idx=2)
+        self.most = nn.EmbeddingBag(9, 8, mode="max")
+
+    def forward(self, words: torch.Tensor, kinds: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        rows = self.sums(words, per_sample_weights=weights), self.means(kinds), self.most(kinds[:, :2])
+        return torch.cat(rows, -1)
+
+
+class Pieces(nn.Module):
+    """Bags of one list of ids, from given places on."""
+
+    def __init__(self, *starts: int, last: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.bag = nn.EmbeddingBag(20, 8, mode="sum", include_last_offset=last)
+        self.register_buffer("starts", torch.tensor(starts))
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        rows: torch.Tensor = self.bag(words, self.starts)
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("module", "given"),
+    [
+        (Bags(), lambda n: (ids(20, n, 3), ids(9, n, 4), torch.rand(n, 3))),
+        (Pieces(0, 4, 8), lambda n: (ids(20, 12),)),
+        (Pieces(0, 3, 6, 9, 12, last=True), lambda n: (ids(20, 12),)),
+    ],
+)
+def test_bags(module: nn.Module, given: Any) -> None:
+    graph, interface = import_any(module.eval(), given(4))
+    assert interface is not None
+    for bags in (4, 7):
+        arguments = given(bags)
+        with torch.no_grad():
+            wanted = module(*arguments).numpy()
+        found = results_of(reference(graph), graph, interface, arrays(arguments))
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("starts", [(0, 2, 8), (0, 4, 4), (0, 4, 8, 12)])
+def test_bags_of_different_sizes_are_refused(starts: tuple[int, ...]) -> None:
+    with pytest.raises(
+        UnsupportedOperationError, match="its bags must hold as many ids each, such as the rows"
+    ):
+        import_any(Pieces(*starts).eval(), ids(20, 12))
+
+
 class Ignores(nn.Module):
     """Looks up one of three columns, and takes ids that it does not use."""
 

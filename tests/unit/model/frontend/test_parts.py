@@ -173,6 +173,11 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "by_two_places": (lambda x: x[:, x[0, :, 0].argsort()[:2], x[0, 0].argsort()[:2]], ((2, 3, 4),)),
     "by_places_apart": (lambda x: x[x[:, 0, 0].argsort(), :, x[0, 0].argsort()[:2]], ((2, 3, 4),)),
     "one_hot": (lambda x: F.one_hot(x.argmax(1), 5), ((3, 5),)),
+    "cast_to_truth_values": (lambda x: torch.where(~x.round().bool(), x, -x), ((3, 5),)),
+    "truth_values_of_two_casts": (
+        lambda x: (x.round().bool() & (x > -1).t().bool().t()) ^ (x > 1),
+        ((3, 5),),
+    ),
     "sum_of_one_hots": (lambda x: F.one_hot(x.topk(2)[1], 5).sum(1) * x, ((3, 5),)),
     "rows_of_a_table": (lambda x: F.embedding(x.argmax(1), TABLE), ((3, 5),)),
     "rows_of_a_codebook": (lambda x: TABLE[torch.cdist(x, TABLE).argmin(-1)], ((3, 4),)),
