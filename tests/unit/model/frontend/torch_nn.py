@@ -109,7 +109,7 @@ EXAMPLES: dict[str, Example] = {
         make=lambda: nn.EmbeddingBag(4, 8),
         shapes=[(2, 3)],
         ids=True,
-        refused="aten.embedding_bag",
+        note="bags of one size",
     ),
     "FeatureAlphaDropout": Example(make=nn.FeatureAlphaDropout, shapes=[(2, 3, 4, 4)], note=EVAL),
     "Flatten": Example(make=nn.Flatten, shapes=[(3, 1, 4, 5)]),
