@@ -137,7 +137,7 @@ class Interface:
         if name not in self.frames:
             return mask
         self.frames[name].framed(name, mask)  # which checks the shape
-        if not self.masks[name].shown(mask, lead[-1])[0].all():
+        if not self.masks[name].shown(mask, lead[self.masks[name].tokens])[0].all():
             raise ValueError(
                 f"input {name!r} hides tokens; the module was compiled for one number of tokens, none of "
                 "them padding. Compile it with an example of the tokens that are shown"

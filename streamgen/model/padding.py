@@ -19,9 +19,9 @@ class MaskRule:
     sense: with "shows" ones show tokens and zeros hide them; with "hides" ones hide them; with "adds" zeros
     show them and numbers up to LOWEST hide them; with "counts" each number is the tokens of a sequence. dims:
     for each dimension of the mask the leading dimension of the inputs that has its extent, or -1 for an
-    extent of 1. Tokens come last; numbers of tokens lack this dimension. A mask of scores has tokens twice:
-    as queries, then as keys. causal: whether a mask of scores shows each token itself and those before it, or
-    else all tokens. pads: whether tokens at the end of a sequence may be hidden.
+    extent of 1. The dimension of the tokens comes last; numbers of tokens lack it. A mask of scores has it
+    twice: as queries, then as keys. causal: whether a mask of scores shows each token itself and those before
+    it, or else all tokens. pads: whether tokens at the end of a sequence may be hidden.
     """
 
     sense: Sense
@@ -34,25 +34,41 @@ class MaskRule:
         """The rule of an example, for inputs with these leading dimensions. None for an array that is no
         mask: of another shape, with other values, or with other hidden tokens than padding and, in a mask of
         scores, the tokens behind each token."""
-        if not lead or not mask.size:
+        if not mask.size:
             return None
-        if lead[:-1] and mask.shape == tuple(lead[:-1]) and mask.dtype.kind in "iu":
-            rule = cls(sense="counts", dims=tuple(range(len(lead))))
-        elif (dims := _dims(mask.shape, lead)) is None:
+        tokens_first = [0] if len(lead) == 2 else []  # as in [tokens, sequences]
+        for tokens in (*([len(lead) - 1] if lead else []), *tokens_first):
+            if (rule := cls._of_tokens(mask, lead, tokens)) is not None:
+                return rule
+        return None
+
+    @classmethod
+    def _of_tokens(cls, mask: np.ndarray, lead: Sequence[int], tokens: int) -> "MaskRule | None":
+        """The rule if the tokens are in this leading dimension."""
+        others = [d for d in range(len(lead)) if d != tokens]
+        count = lead[tokens]
+        if others and mask.shape == tuple(lead[d] for d in others) and mask.dtype.kind in "iu":
+            rule = cls(sense="counts", dims=(*others, tokens))
+        elif (dims := _dims(mask.shape, lead, others, tokens)) is None:
             return None
         elif mask.reshape(-1)[0] == 1:
             rule = cls(sense="shows", dims=dims)
         else:
             added = mask.dtype.kind == "f" and not (mask == 1).any()
             rule = cls(sense="adds" if added else "hides", dims=dims)
-        shown, known = rule.shown(mask, lead[-1])
+        shown, known = rule.shown(mask, count)
         if not known.all():
             return None
         if not rule.of_scores:
             return rule if (shown == _in_front(shown)).all() else None
         if shown.all():
             return rule
-        return replace(rule, causal=True) if (shown == _before(lead[-1])).all() else None
+        return replace(rule, causal=True) if (shown == _before(count)).all() else None
+
+    @property
+    def tokens(self) -> int:
+        """The leading dimension of the inputs that is the tokens of a sequence."""
+        return self.dims[-1]
 
     @property
     def of_scores(self) -> bool:
@@ -67,10 +83,10 @@ class MaskRule:
     def plain(self, lead: Sequence[int]) -> np.ndarray:
         """The mask without padding of inputs with these leading dimensions."""
         if self.sense == "counts":
-            return np.full(self.extents(lead), lead[-1])
+            return np.full(self.extents(lead), lead[self.tokens])
         shown = np.ones(self.extents(lead), bool)
         if self.causal:
-            shown &= _before(lead[-1])
+            shown &= _before(lead[self.tokens])
         if self.sense == "adds":
             return np.where(shown, 0, -np.inf).astype(np.float32)
         return (shown if self.sense == "shows" else ~shown).astype(np.int64)
@@ -86,8 +102,12 @@ class MaskRule:
 
     def among(self, shown: np.ndarray, rank: int) -> np.ndarray:
         """An array with the dimensions `dims`, with the leading dimensions of inputs, of this number."""
+        kept = [axis for axis, d in enumerate(self.dims) if d != ONE]
+        order = sorted(kept, key=lambda axis: self.dims[axis])
         own = dict(zip(self.dims, shown.shape, strict=True))
-        return shown.reshape([own.get(d, 1) for d in range(rank)])
+        plain = shown.reshape([shown.shape[axis] for axis in kept])
+        turned = plain.transpose([kept.index(axis) for axis in order])
+        return turned.reshape([own.get(d, 1) for d in range(rank)])
 
     @property
     def told(self) -> str:
@@ -101,18 +121,21 @@ class MaskRule:
         }[self.sense]
 
 
-def _dims(shape: Sequence[int], lead: Sequence[int]) -> tuple[int, ...] | None:
-    """`MaskRule.dims` of a mask; None if its shape is none of a mask."""
-    tokens = len(lead) - 1
-    if tuple(shape) == tuple(lead):
-        return tuple(range(len(lead)))
-    if not shape or shape[-1] != lead[-1] or lead[-1] == 1:
+def _dims(
+    shape: Sequence[int], lead: Sequence[int], others: Sequence[int], tokens: int
+) -> tuple[int, ...] | None:
+    """`MaskRule.dims` of a mask; None if its shape is none of a mask. others: all leading dimensions but that
+    of the tokens."""
+    if tuple(shape) == tuple(lead[d] for d in (*others, tokens)):
+        return (*others, tokens)
+    count = lead[tokens]
+    if not shape or shape[-1] != count or count == 1:
         return None
-    last = (tokens, tokens) if len(shape) > 1 and shape[-2] == lead[-1] else (tokens,)
+    last = (tokens, tokens) if len(shape) > 1 and shape[-2] == count else (tokens,)
     dims = []
     for index, extent in enumerate(shape[: -len(last)]):
-        if index == 0 and tokens and extent == lead[0]:
-            dims.append(0)
+        if index == 0 and others and extent == lead[others[0]]:
+            dims.append(others[0])
         elif extent == 1:
             dims.append(ONE)
         else:
@@ -145,18 +168,18 @@ def shown_tokens(
     for name, (mask, rule) in masks.items():
         extents = rule.extents(lead)
         if len(mask.shape) != len(extents) or any(
-            given != extent and (given != 1 or d == dimension)
+            given != extent and (given != 1 or d == rule.tokens)
             for given, extent, d in zip(mask.shape, extents, rule.dims, strict=False)
         ):
             raise ValueError(f"input {name!r} has shape {mask.shape}; {extents} is needed")
-        shown, known = rule.shown(mask, lead[dimension])
+        shown, known = rule.shown(mask, lead[rule.tokens])
         _require(name, mask, known, "", rule.told)
         if rule.of_scores:
             sees = "each token sees itself and those before it" if rule.causal else "each token sees all"
             _require(
                 name,
                 mask,
-                shown == (_before(lead[-1]) | (not rule.causal)),
+                shown == (_before(lead[rule.tokens]) | (not rule.causal)),
                 "",
                 f"the module was compiled with a mask by which {sees}. Compile it with an example of the "
                 "other mask",

@@ -33,7 +33,7 @@ class Mask:
         rule, lead = self.rule, extents[: len(self.lead)]
         shape = rule.extents(lead)
         if rule.sense == "counts":
-            return torch.full(shape, lead[-1] - hidden, dtype=self.dtype)
+            return torch.full(shape, lead[rule.tokens] - hidden, dtype=self.dtype)
         if rule.causal:
             hides = torch.ones(shape, dtype=torch.bool).triu(1)
         else:
@@ -49,7 +49,7 @@ class Mask:
         `lead`."""
         if self.rule.of_scores:
             return torch.zeros(self.lead, dtype=torch.bool)
-        shown, _ = self.rule.shown(values.numpy(), self.lead[-1])
+        shown, _ = self.rule.shown(values.numpy(), self.lead[self.rule.tokens])
         return ~torch.from_numpy(self.rule.among(shown, len(self.lead))).expand(self.lead)
 
     @property

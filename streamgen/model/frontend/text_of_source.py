@@ -16,11 +16,14 @@ from streamgen.model.frontend.assembly import UNASKED
 from streamgen.model.frontend.examples import Example
 from streamgen.model.frontend.export import import_structured
 from streamgen.model.frontend.imported import Imported
+from streamgen.model.frontend.masks import Mask, masks_of
 from streamgen.model.frontend.module_kinds import require_readable
 from streamgen.model.frontend.own_decoder import import_sourced
 from streamgen.model.frontend.trace import is_ids
 from streamgen.model.frontend.transformers_modules import without_cache
 from streamgen.model.graph.logical import LogicalGraph
+
+OF_TEXT = ("tgt", "trg", "target", "decoder", "text", "causal")  # in names of masks of a text
 
 
 class TwoParts(NamedTuple):
@@ -54,7 +57,8 @@ def import_text_of_source(
 
 class _TextFirst(torch.nn.Module):
     """A module that is called with its text and the tensors of its source. leaves, spec: the arguments and
-    keywords of the example, in which the tensors are replaced. text: number of the text among the leaves."""
+    keywords of the example, in which the tensors are replaced. text: number of the text among the leaves.
+    Masks hide nothing, or in a mask of scores those behind each token; they are made for each text."""
 
     def __init__(
         self, module: torch.nn.Module, leaves: Sequence[Any], spec: pytree.TreeSpec, text: int
@@ -62,8 +66,16 @@ class _TextFirst(torch.nn.Module):
         super().__init__()
         self.module, self._leaves, self._spec, self._text = module, list(leaves), spec, text
         self.ids: torch.Tensor = leaves[text]
-        self._places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and n != text]
+        self._masks = masks_of(module, leaves, spec)
+        tensors = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and n != text]
+        self._places = [n for n in tensors if n not in self._masks]
         self.source = [leaves[place] for place in self._places]
+        for position, mask in self._masks.items():
+            if mask.hides(leaves[position]).any():
+                raise ValueError(
+                    f"the argument {mask.name!r} hides tokens; an example of a text and a source without "
+                    "padding is needed"
+                )
 
     @classmethod
     def of(cls, module: torch.nn.Module, example: Example, text: int | str) -> "_TextFirst":
@@ -85,8 +97,17 @@ class _TextFirst(torch.nn.Module):
         leaves = list(self._leaves)
         for place, tensor in zip((self._text, *self._places), (ids, *source), strict=True):
             leaves[place] = tensor
+        for place, mask in self._masks.items():
+            leaves[place] = mask.of(self._masked(mask, ids, source))
         arguments, keywords = pytree.tree_unflatten(leaves, self._spec)
         return self.module(*arguments, **keywords)
+
+    def _masked(self, mask: Mask, ids: torch.Tensor, source: Sequence[torch.Tensor]) -> Sequence[int]:
+        """The first dimensions of the tensor that a mask is about: the text, if the name says so or no part
+        of the source has its extents."""
+        own = [x.shape for x in source if tuple(x.shape[: len(mask.lead)]) == mask.lead]
+        of_text = any(word in mask.name for word in OF_TEXT) or mask.rule.causal
+        return ids.shape if of_text or not own else own[0]
 
 
 def _text_of(module: torch.nn.Module, example: Example, text: int | str) -> Any:

@@ -167,15 +167,16 @@ def test_masks_of_language_models(form: str) -> None:
     assert all(o.op.causal for o in graph.operations if isinstance(o.op, Attention))
 
 
-def test_layers_of_torch() -> None:
-    """nn.TransformerEncoder, with both of its masks."""
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_layers_of_torch(batch_first: bool) -> None:
+    """nn.TransformerEncoder, with both of its masks; tokens first, padding is refused."""
 
     class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             torch.manual_seed(1)
-            layer = nn.TransformerEncoderLayer(F, HEADS, 16, batch_first=True)
-            self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            layer = nn.TransformerEncoderLayer(F, HEADS, 16, batch_first=batch_first)
+            self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=batch_first)
 
         def forward(
             self, x: torch.Tensor, mask: torch.Tensor, src_key_padding_mask: torch.Tensor
@@ -183,14 +184,20 @@ def test_layers_of_torch() -> None:
             y: torch.Tensor = self.layers(x, mask=mask, src_key_padding_mask=src_key_padding_mask)
             return y
 
+    def placed(x: torch.Tensor) -> torch.Tensor:
+        return x if batch_first else x.transpose(0, 1)
+
     module = Encoder().eval()
     hides = torch.ones(T, T, dtype=torch.bool).triu(1)
-    found = found_of(module, (torch.randn(1, T, F), hides, torch.zeros(1, T, dtype=torch.bool)))
-    shown = shows(4, 2, tokens=4)
-    given = torch.randn(2, 4, F), hides[:4, :4], ~shown
+    found = found_of(module, (placed(torch.randn(1, T, F)), hides, torch.zeros(1, T, dtype=torch.bool)))
+    shown = shows(4, 2 if batch_first else 4, tokens=4)[: 2 if batch_first else 1]
+    given = placed(torch.randn(len(shown), 4, F)), hides[:4, :4], ~shown
     with torch.no_grad():
-        wanted = np.where(shown.numpy()[..., None], module(*given).numpy(), np.nan)
+        wanted = np.where(placed(shown).numpy()[..., None], module(*given).numpy(), np.nan)
     np.testing.assert_allclose(found(*given), wanted, atol=1e-5)
+    if not batch_first:
+        with pytest.raises(ValueError, match=r"'src_key_padding_mask'\[0, 3\] is True and hides a token"):
+            found(given[0], given[1], ~shows(3, tokens=4))
 
 
 class Leaks(Padded):

@@ -64,6 +64,54 @@ def test_logits_are_those_of_the_module(name: str) -> None:
     np.testing.assert_allclose(_logits(parts, source, ids), rows, atol=2e-4 * np.abs(rows).max())
 
 
+class Masked(torch.nn.Module):
+    """torch.nn.Transformer, called with all of its masks."""
+
+    def __init__(self, *, batch_first: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.rows = torch.nn.Embedding(20, 16), torch.nn.Embedding(22, 16)
+        self.both = torch.nn.Transformer(16, 2, 1, 1, 32, batch_first=batch_first)
+        self.head = torch.nn.Linear(16, 22)
+
+    def forward(self, src: Any, trg: Any, src_mask: Any, trg_mask: Any, src_pad: Any, trg_pad: Any) -> Any:
+        masks = src_mask, trg_mask, None, src_pad, trg_pad, src_pad
+        return self.head(self.both(self.words(src), self.rows(trg), *masks))
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize("rows", [7, 4])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_masks_are_made_for_each_text(batch_first: bool, rows: int) -> None:
+    """Of scores and of padding, as often as the module takes one; also if text and source are of one
+    length."""
+    module = Masked(batch_first=batch_first).eval()
+    source = torch.tensor([[5, 9, 2, 6, 5, 3, 11]])[:, :rows]
+
+    def arguments(ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        causal = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
+        none = [torch.zeros(shape, dtype=torch.bool) for shape in ((rows, rows), (1, rows), ids.shape)]
+        own = (source, ids) if batch_first else (source.T, ids.T)
+        return (*own, none[0], causal, none[1], none[2])
+
+    parts = import_text_of_source(module, arguments(IDS), "trg", 40)
+    ids = torch.tensor([[7, 3, 9, 2, 4, 4, 8, 5, 11]])
+    with torch.no_grad():
+        wanted = module(*arguments(ids)).reshape(ids.shape[1], -1).numpy()
+    found = _logits(parts, source if batch_first else source.T, ids)
+    np.testing.assert_allclose(found, wanted, atol=2e-4 * np.abs(wanted).max())
+
+
+def test_masks_with_padding_are_refused() -> None:
+    source, pad = torch.tensor([[5, 9, 2, 6]]), torch.tensor([[False, False, False, True]])
+    causal = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    example = (source, IDS, torch.zeros(4, 4, dtype=torch.bool), causal, pad, ~pad & False)
+    with pytest.raises(
+        ValueError, match=r"^the argument 'src_pad' hides tokens; an example of a text and a s"
+    ):
+        import_text_of_source(Masked(batch_first=True).eval(), example, "trg", 40)
+
+
 class Deciding(torch.nn.Module):
     """A captioner whose features depend on the number of rows by a function."""
 
