@@ -29,6 +29,10 @@ class MaskRule:
     causal: bool = False
     pads: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.dims or self.dims[-1] == ONE or min(self.dims) < ONE:
+            raise ValueError(f"{list(self.dims)} are no dimensions of a mask")
+
     @classmethod
     def of(cls, mask: np.ndarray, lead: Sequence[int]) -> "MaskRule | None":
         """The rule of an example, for inputs with these leading dimensions. None for an array that is no

@@ -200,6 +200,17 @@ def test_layers_of_torch(batch_first: bool) -> None:
             found(given[0], given[1], ~shows(3, tokens=4))
 
 
+@pytest.mark.parametrize("dims", ["[]", "[0, -1]", "[-2, 1]"])
+def test_wrong_files(dims: str) -> None:
+    kind, mask_of, seen = OF_TOKENS["bool"]
+    _, interface = import_any(kind(seen).eval(), (drawn(1, T), mask_of(shows(T, tokens=T))))
+    assert interface is not None
+    text = interface.to_json()
+    assert '"dims": [0, 1]' in text
+    with pytest.raises(ValueError, match="are no dimensions of a mask"):
+        Interface.from_json(text.replace('"dims": [0, 1]', f'"dims": {dims}'))
+
+
 class Leaks(Padded):
     def forward(self, ids: torch.Tensor, key_padding: torch.Tensor) -> torch.Tensor:
         return self.attended(ids, key_padding).mean(1)
