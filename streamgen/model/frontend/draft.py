@@ -301,7 +301,9 @@ class Draft:
             other = self._numbers.keys() | self.sequences.ids
             names = [name for name in self.elements.names if name not in other][:1]
         if not names:
-            raise Unsupported("it holds numbers alone, and no value of floats is before it")
+            raise Unsupported(
+                "it holds constants alone; a result must depend on floats or on rows of a table"
+            )
         if len(names) > MOST_VALUES:
             raise Unsupported(f"its features are of {len(names)} values; {MOST_VALUES} are allowed")
         sizes = [self.elements.size(name) for name in names]

@@ -42,8 +42,7 @@ class Reading:
     leaf that stays as it is. columns: for each leaf of `own`, how many of `leaves` it becomes. whole: no
     dimension is tokens. masks: by number the leaves of `own` that are masks; their leaves are None, and the
     module gets masks without padding. kinds: by number of a leaf of `own` that the importer takes as floats,
-    the type that the module takes. frames: by number of a leaf of `own`, how it lies
-    in a frame.
+    the type that the module takes. frames: by number of a leaf of `own`, how it lies in a frame.
     """
 
     own: pytree.TreeSpec

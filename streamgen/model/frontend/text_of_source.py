@@ -106,7 +106,7 @@ class _TextFirst(torch.nn.Module):
         """The first dimensions of the tensor that a mask is about: the text, if the name says so or no part
         of the source has its extents."""
         own = [x.shape for x in source if tuple(x.shape[: len(mask.lead)]) == mask.lead]
-        of_text = any(word in mask.name for word in OF_TEXT) or mask.rule.causal
+        of_text = any(word in mask.name.lower() for word in OF_TEXT) or mask.rule.causal
         return ids.shape if of_text or not own else own[0]
 
 
