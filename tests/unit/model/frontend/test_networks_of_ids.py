@@ -305,6 +305,27 @@ def test_formulas_of_rows_of_ids(name: str, causal: bool) -> None:
         np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-5)
 
 
+class OneRow(nn.Module):
+    """A row by number, which fewer ids do not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rows = nn.Embedding(20, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(torch.tensor([5]), self.rows(ids))
+
+
+def test_a_row_that_fewer_ids_do_not_have() -> None:
+    module = OneRow().eval()
+    graph, interface = import_any(module, ids(20, 6))
+    assert interface is not None
+    given = (ids(20, 6).flip(0),)
+    found = results_of(reference(graph), graph, interface, arrays(given))
+    np.testing.assert_allclose(found, module(*given).detach().numpy(), atol=1e-5)
+
+
 class Bags(nn.Module):
     """Sums, means and maxima of rows; the second bag leaves an id out."""
 
