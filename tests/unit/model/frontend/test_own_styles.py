@@ -16,7 +16,7 @@ from torch.nn import functional
 from streamgen.base.errors import UnsupportedOperationError
 from streamgen.model.frontend import import_any
 from streamgen.model.graph.logical import LogicalGraph
-from streamgen.model.operations import Attention
+from streamgen.model.operations import Attention, PositionRows
 
 WIDTH, HEADS, DIM, VOCABULARY, CONTEXT, WINDOW = 16, 2, 8, 11, 24, 5
 Attend = Callable[["Decoder", Tensor], Tensor]
@@ -363,6 +363,11 @@ def test_head(name: str) -> None:
 @pytest.mark.parametrize("name", _cases(ROWS))
 def test_rows(name: str) -> None:
     assert _imported(head=lambda self, x: self.out(ROWS[name](self, x))).context == CONTEXT
+
+
+def test_zeros_for_every_token_are_no_table() -> None:
+    graph = _imported(head=lambda self, x: self.out(ROWS["choice by scatter"](self, x)))
+    assert sum(isinstance(o.op, PositionRows) for _, o in graph.walk()) == 1  # of the embedding
 
 
 class _Bigrams(nn.Module):
